@@ -48,6 +48,9 @@ type Record struct {
 	Kind Kind
 	// Position is that of this record: resuming after it means that it has been handled.
 	Position Position
+	// Fingerprint is the identity of the stream that it came from: the collection's UUID in hex. It
+	// changes behind a gap of CauseRecreated.
+	Fingerprint string
 
 	// Src is the producer's name and incarnation, "" in other programs' collections.
 	Src string
