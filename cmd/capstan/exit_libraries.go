@@ -1,0 +1,6 @@
+package main
+
+// exitCodeOfLibraries knows the errors of capstan's packages.
+func exitCodeOfLibraries(error) int {
+	return exitFailed
+}

@@ -1,0 +1,11 @@
+// Command capstan produces to, tails and consumes streams: capped collections in MongoDB.
+package main
+
+import (
+	"context"
+	"os"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+}
