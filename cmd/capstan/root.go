@@ -42,22 +42,22 @@ const rootExample = `  capstan cluster up --members 3 --detach           # a rea
 // for hardGrace after the second signal.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
 	env := newEnviron(stdin, stdout, stderr, getenv)
-	env.stop = newStopper(ctx)
+	ctx, env.stop = newStopper(ctx)
 	defer env.stop.close()
 	root := newRootCmd(env)
 	root.SetArgs(args)
 	result := make(chan error, 1) // 1: a command that outlives hardGrace still ends its goroutine
-	go func() { result <- root.ExecuteContext(env.stop.soft) }()
+	go func() { result <- root.ExecuteContext(ctx) }()
 	select {
 	case err := <-result:
 		return env.finish(err)
-	case <-env.stop.hard.Done():
+	case <-env.stop.hard:
 	}
 	select {
 	case <-result:
 	case <-time.After(hardGrace):
 	}
-	return exitCode(context.Cause(env.stop.hard))
+	return exitCode(env.stop.cause)
 }
 
 // finish says what went wrong, redacted (I10), and returns the exit code.
