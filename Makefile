@@ -1,0 +1,45 @@
+# capstan. `make help` lists the targets. Every target does its own set-up.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT  := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+TOOL    := go tool -modfile=tools/go.mod
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-22s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## build bin/capstan
+	@go build -trimpath -ldflags '$(LDFLAGS)' -o bin/capstan ./cmd/capstan
+
+.PHONY: mongod
+mongod: ## find or install a mongod and print its path
+	@scripts/get-mongod
+
+.PHONY: demo
+demo: build ## 100,000 messages through a replica set whose primary is killed in the middle (3 minutes)
+	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan demo $(ARGS)
+
+.PHONY: test
+test: ## run every test on real servers (ARGS='-run X' to choose, PKG=./tailer/ for one package)
+	@scripts/test $(ARGS)
+
+.PHONY: lint
+lint: ## gofmt, vet and the pinned linters
+	@scripts/lint
+
+.PHONY: bench
+bench: build ## the speed and memory figures as ratios in one run; writes results/core
+	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan bench core --out results/core $(ARGS)
+
+.PHONY: bench-exactly-once
+bench-exactly-once: build ## 200,000 events, stored exactly once, across fifteen kills; judged by the oracle
+	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && \
+		CAPSTAN_E2E_FULL=1 go test -count=1 -timeout 30m -v -run 'ExactlyOnce' ./e2e
+
+.PHONY: clean
+clean: ## remove what the other targets made
+	@rm -rf bin demo-out
