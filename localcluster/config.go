@@ -1,0 +1,80 @@
+package localcluster
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Defaults and limits of Config.
+const (
+	DefaultMembers = 1
+	// DefaultCacheMB is also the least that mongod accepts (0.25 GB).
+	DefaultCacheMB = 256
+	// DefaultOplogMB bounds the disk that a replica set takes; mongod's own default is 5 % of the disk.
+	DefaultOplogMB = 1024
+	// DefaultStartTimeout is generous: three members on two busy cores were writable after 3 to 8 s.
+	DefaultStartTimeout = 2 * time.Minute
+)
+
+// Config says what to start. The zero Config is a standalone server in a temporary directory.
+type Config struct {
+	// Members is 1 (a standalone server) or 3 (a replica set of three voting data members);
+	// 0 means DefaultMembers.
+	Members int
+	// Dir holds data, logs, keys and the state file. It is made if it is missing and kept by Down. ""
+	// means a temporary directory that Down removes.
+	Dir string
+	// Mongod is the path of the binary; "" means what Find finds.
+	Mongod string
+	// Auth makes the servers demand credentials and creates a root user, whose credentials URI carries.
+	Auth bool
+	// TLS makes the servers demand TLS, with a certificate authority of their own; URI names its file.
+	TLS bool
+	// ServerDefaults keeps MongoDB's own election and replication timing (an outage of 11 to 25 s
+	// after a lost primary) instead of the fast settings of this package (2 to 4 s).
+	ServerDefaults bool
+	// Detach lets the servers outlive the process that starts them; Open attaches to them again.
+	Detach bool
+	// CacheMB is the storage cache of each member; 0 means DefaultCacheMB, which is the least.
+	CacheMB int
+	// OplogMB is the size of each member's oplog in a replica set; 0 means DefaultOplogMB.
+	OplogMB int
+	// ExtraArgs are given to every mongod last, for instance "--setParameter", "enableTestCommands=1".
+	ExtraArgs []string
+	// StartTimeout bounds Start together with its context; 0 means DefaultStartTimeout.
+	StartTimeout time.Duration
+	// Logger receives starts, faults and stops; the zero Logger is silent.
+	Logger zerolog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Members == 0 {
+		c.Members = DefaultMembers
+	}
+	if c.CacheMB == 0 {
+		c.CacheMB = DefaultCacheMB
+	}
+	if c.OplogMB == 0 {
+		c.OplogMB = DefaultOplogMB
+	}
+	if c.StartTimeout == 0 {
+		c.StartTimeout = DefaultStartTimeout
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Members != 1 && c.Members != 3:
+		return fmt.Errorf("localcluster: Members is %d: must be 1 or 3", c.Members)
+	case c.CacheMB < DefaultCacheMB:
+		return fmt.Errorf("localcluster: CacheMB is %d: mongod needs at least %d", c.CacheMB, DefaultCacheMB)
+	case c.OplogMB < 1:
+		return fmt.Errorf("localcluster: OplogMB is %d: must be positive", c.OplogMB)
+	case c.StartTimeout < 0:
+		return fmt.Errorf("localcluster: StartTimeout is %v: must be positive", c.StartTimeout)
+	}
+	return nil
+}

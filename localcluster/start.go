@@ -1,0 +1,222 @@
+package localcluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// tempPrefix names temporary directories, so that abandoned ones can be found.
+const tempPrefix = "capstan-cluster-"
+
+// Start starts the servers and returns when a primary accepts majority writes and every member is
+// in service. ctx bounds the start only. A directory that holds a cluster which does not run is
+// started again with its data. If Start fails, nothing is left running, and the error quotes the
+// servers' logs. Errors wrap ErrNoMongod, ErrRunning.
+func Start(ctx context.Context, cfg Config) (*Cluster, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Mongod == "" {
+		path, err := Find()
+		if err != nil {
+			return nil, err
+		}
+		cfg.Mongod = path
+	}
+	ctx, cancel := context.WithTimeout(ctx, cfg.StartTimeout)
+	defer cancel()
+	c, err := prepare(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("start cluster: %w", err)
+	}
+	if err := c.bringUp(ctx); err != nil {
+		// The caller's context may be what ended, and the servers must go all the same.
+		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+		defer cancel()
+		return nil, errors.Join(fmt.Errorf("start cluster in %s: %w", c.dir, err), c.abandon(down))
+	}
+	if cfg.Detach {
+		// From here on the servers belong to nobody, and the next process may work on the directory.
+		return c, c.lock.Close()
+	}
+	return c, nil
+}
+
+// prepare makes or takes over the directory; nothing runs yet when it returns.
+func prepare(ctx context.Context, cfg Config) (*Cluster, error) {
+	c := &Cluster{log: cfg.Logger.With().Str("component", "localcluster").Logger(), done: make(chan struct{}), owner: !cfg.Detach}
+	temporary := cfg.Dir == ""
+	if temporary {
+		sweep(ctx, os.TempDir())
+		dir, err := os.MkdirTemp("", tempPrefix)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Dir = dir
+	} else if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	var err error
+	if c.dir, err = realDir(cfg.Dir); err != nil {
+		return nil, err
+	}
+	if c.lock, err = lockDir(c.dir); err != nil {
+		return nil, err
+	}
+	if err := c.adopt(ctx, cfg, temporary); err != nil {
+		err = errors.Join(err, c.lock.Close())
+		if temporary {
+			err = errors.Join(err, os.RemoveAll(c.dir))
+		}
+		return nil, err
+	}
+	c.spawn = newSpawner(c.owner)
+	return c, nil
+}
+
+// adopt fills c.st, from the directory if a cluster lived there before.
+func (c *Cluster) adopt(ctx context.Context, cfg Config, temporary bool) error {
+	st, err := loadState(c.dir)
+	switch {
+	case isNoState(err):
+		st = freshState(cfg)
+	case err != nil:
+		return err
+	default:
+		if err := c.clear(ctx, st); err != nil {
+			return err
+		}
+		if err := st.matches(cfg); err != nil {
+			return err
+		}
+	}
+	st.Mongod, st.ExtraArgs = cfg.Mongod, cfg.ExtraArgs
+	st.CacheMB, st.OplogMB = cfg.CacheMB, cfg.OplogMB
+	st.Detach, st.Temporary = cfg.Detach, temporary
+	st.Control, st.ControlToken = "", ""
+	c.st = st
+	if st.User != "" && st.Set != "" {
+		if err := writeKeyFile(c.dir); err != nil {
+			return err
+		}
+	}
+	if st.TLS {
+		if err := writeCertificates(c.dir); err != nil {
+			return err
+		}
+	}
+	return st.save(c.dir)
+}
+
+// clear deals with servers that still run in a directory whose lock is free: those of a detached
+// cluster are in use, any others have lost their owner.
+func (c *Cluster) clear(ctx context.Context, st state) error {
+	for _, m := range st.Members {
+		srv, err := findServer(filepath.Join(c.dir, m.Name, "data"))
+		if errors.Is(err, errGone) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		defer srv.release()
+		pid := srv.proc.Pid
+		if st.Detach {
+			return fmt.Errorf("%w: process %d", ErrRunning, pid)
+		}
+		c.log.Warn().Str("member", m.Name).Int("pid", pid).Msg("killing a server whose owner is gone")
+		if err := srv.kill(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func freshState(cfg Config) state {
+	st := state{Version: stateVersion, TLS: cfg.TLS, ServerDefaults: cfg.ServerDefaults}
+	for i := range cfg.Members {
+		st.Members = append(st.Members, memberState{Name: fmt.Sprintf("m%d", i)})
+	}
+	if cfg.Members > 1 {
+		st.Set = "capstan-" + randomHex(3)
+	}
+	if cfg.Auth {
+		st.User, st.Password = rootUser, randomHex(16)
+	}
+	return st
+}
+
+func randomHex(bytes int) string {
+	b := make([]byte, bytes)
+	_, _ = rand.Read(b) // never fails, see crypto/rand
+	return hex.EncodeToString(b)
+}
+
+// bringUp starts the servers and waits until they can be used.
+func (c *Cluster) bringUp(ctx context.Context) error {
+	if c.owner {
+		if err := c.listenForOthers(ctx); err != nil {
+			return err
+		}
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	for i := range c.st.Members {
+		g.Go(func() error { return c.startMember(gctx, i) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	st := c.st
+	c.mu.Unlock()
+	if err := st.save(c.dir); err != nil {
+		return err
+	}
+	if err := c.form(ctx, st); err != nil {
+		return fmt.Errorf("%w\n%s", err, c.quoteLogs())
+	}
+	c.log.Info().Str("dir", c.dir).Int("members", len(st.Members)).Msg("cluster started")
+	return nil
+}
+
+// abandon removes what a failed start has left. The directory of a cluster that was there before is kept.
+func (c *Cluster) abandon(ctx context.Context) error {
+	if c.owner {
+		return c.Down(ctx)
+	}
+	err := c.stopAll(ctx)
+	c.spawn.close()
+	return errors.Join(err, c.removeTemporary(), c.lock.Close())
+}
+
+// sweep removes temporary directories whose owner died before it could (kill -9). The lock tells:
+// the kernel frees it with its holder.
+func sweep(ctx context.Context, tmp string) {
+	dirs, _ := filepath.Glob(filepath.Join(tmp, tempPrefix+"*")) // the pattern is valid
+	for _, dir := range dirs {
+		dir, err := realDir(dir)
+		if err != nil {
+			continue
+		}
+		lock, err := lockDir(dir)
+		if err != nil {
+			continue // in use, or another user's
+		}
+		// A directory without a state file is being made at this moment.
+		if st, err := loadState(dir); err == nil && st.Temporary && !st.Detach {
+			c := Cluster{dir: dir}
+			if c.clear(ctx, st) == nil {
+				_ = os.RemoveAll(dir) // best effort: the next start tries again
+			}
+		}
+		_ = lock.Close() // nothing was written through it
+	}
+}
