@@ -23,9 +23,10 @@ type batch struct {
 	bound   bound
 	// first is the number of entries[0].
 	first int64
-	// applied of the entries are stored; fate fills the Result of entry i behind them.
+	// applied of the entries are stored; fate completes the Result of entry i behind them. It works on a
+	// copy, as a pointer would move the Result of every message to the heap.
 	applied int
-	fate    func(i int, r *Result)
+	fate    func(i int, r Result) Result
 }
 
 func (b *batch) reset(seq int64) {

@@ -16,8 +16,8 @@ import (
 
 // machine drives a producer and a Writer with faults at random and keeps what was promised.
 type machine struct {
-	p *Producer
-	w *memory
+	p       *Producer
+	w       *memory
 	sent    []record.ID
 	results []Result
 

@@ -143,10 +143,11 @@ func (p *Producer) settle(b *batch, applied int, err error, hard context.Context
 		clear(b.entries[rejected.Index+1:])
 		b.entries = b.entries[:rejected.Index+1] // the rest is sent again, with the numbers moved up
 		existed := p.cfg.AcceptExisting && errors.Is(err, record.ErrExists)
-		b.fate = func(_ int, r *Result) {
+		b.fate = func(_ int, r Result) Result {
 			if r.Existed = existed; !existed {
 				r.Err = rejected
 			}
+			return r
 		}
 		return nil
 	}
@@ -176,21 +177,27 @@ func orNothing(err error) error {
 }
 
 // fateAfter tells the messages whose outcome is unknown from those that are certainly not stored.
-func (p *Producer) fateAfter(b *batch, err error, unknown *record.UnknownOutcomeError) func(int, *Result) {
+func (p *Producer) fateAfter(b *batch, err error, unknown *record.UnknownOutcomeError) func(int, Result) Result {
 	notSent := &NotSentError{Err: err}
 	if unknown == nil {
-		return func(_ int, r *Result) { r.Err = notSent }
+		return withError(notSent)
 	}
 	open := make(map[record.ID]bool, len(unknown.IDs))
 	for _, id := range unknown.IDs {
 		open[id] = true
 	}
-	return func(i int, r *Result) {
-		if !open[r.ID] {
-			r.Err = notSent
-			return
+	return func(i int, r Result) Result {
+		if r.Err = notSent; open[r.ID] {
+			r.Seq, r.Err = b.first+int64(i), unknown
 		}
-		r.Seq, r.Err = b.first+int64(i), unknown
+		return r
+	}
+}
+
+func withError(err error) func(int, Result) Result {
+	return func(_ int, r Result) Result {
+		r.Err = err
+		return r
 	}
 }
 
@@ -211,7 +218,7 @@ func (p *Producer) giveUp(err error) {
 		if len(b.entries) == 0 {
 			return
 		}
-		b.fate = func(_ int, r *Result) { r.Err = notSent }
+		b.fate = withError(notSent)
 		p.queue.decide(len(b.entries))
 		p.done <- b
 	}
@@ -236,7 +243,7 @@ func (p *Producer) deliver(b *batch) {
 		if i < b.applied {
 			r.Seq = b.first + int64(i)
 		} else {
-			b.fate(i, &r)
+			r = b.fate(i, r)
 		}
 		e.done(r)
 	}
