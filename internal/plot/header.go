@@ -11,7 +11,7 @@ import (
 
 func bold(size vg.Length) font.Font {
 	f := sans(size)
-	f.Weight = 2 // font.WeightBold of golang.org/x/image, which we need for nothing else
+	f.Weight = 3 // font.WeightBold of golang.org/x/image, which we need for nothing else
 	return f
 }
 
