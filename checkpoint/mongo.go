@@ -1,0 +1,338 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
+	"github.com/seed-12ef14e5/capstan/internal/retry"
+	"github.com/seed-12ef14e5/capstan/record"
+)
+
+// Defaults of MongoConfig.
+const (
+	// DefaultTimeout covers an election with a server's default settings (10 s election timeout).
+	DefaultTimeout = 15 * time.Second
+	// DefaultAttemptTimeout is long for an answer and short for a frozen host.
+	DefaultAttemptTimeout = 2 * time.Second
+)
+
+// MongoConfig configures a Mongo. The zero value is valid.
+type MongoConfig struct {
+	// Timeout bounds every call with all its attempts; a context that ends earlier wins. 0 means
+	// DefaultTimeout.
+	Timeout time.Duration
+	// AttemptTimeout bounds every command; 0 means DefaultAttemptTimeout (or Timeout, if that is less).
+	AttemptTimeout time.Duration
+}
+
+func (c MongoConfig) withDefaults() MongoConfig {
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.AttemptTimeout == 0 {
+		c.AttemptTimeout = min(DefaultAttemptTimeout, c.Timeout)
+	}
+	return c
+}
+
+func (c MongoConfig) validate() error {
+	if c.Timeout < 0 {
+		return fmt.Errorf("mongo checkpoints: Timeout is %s, it must be positive", c.Timeout)
+	}
+	if c.AttemptTimeout < 0 || c.AttemptTimeout > c.Timeout {
+		return fmt.Errorf("mongo checkpoints: AttemptTimeout is %s, it must be positive and at most Timeout (%s)",
+			c.AttemptTimeout, c.Timeout)
+	}
+	return nil
+}
+
+// Mongo keeps one document per name in an ordinary (not capped) collection.
+//
+// Every change compares owner and revision with the stored ones in the filter of the write and is
+// acknowledged by a majority, so a member that comes back from the dead cannot undo it, and an update
+// that a frozen server executes late finds another revision and does nothing. An attempt whose
+// outcome is not known is resolved by trying again and reading back, in a causally consistent session.
+//
+// Every call returns by MongoConfig.Timeout, or earlier by its context. Safe for concurrent use. The
+// collection's client belongs to the caller, who disconnects it after the last call.
+type Mongo struct {
+	coll   *mongo.Collection
+	cfg    MongoConfig
+	unsure unsure
+}
+
+// NewMongo returns a store in coll, whatever read and write concerns coll has. It does no I/O; the
+// collection is made by the first write. Errors: a Config that is out of range.
+func NewMongo(coll *mongo.Collection, cfg MongoConfig) (*Mongo, error) {
+	if coll == nil {
+		return nil, errors.New("mongo checkpoints: the collection is nil")
+	}
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Mongo{coll: committed(coll), cfg: cfg}, nil
+}
+
+// committed returns coll with reads and writes that no election takes back.
+func committed(coll *mongo.Collection) *mongo.Collection {
+	journal := true
+	return coll.Clone(options.Collection().
+		SetReadConcern(readconcern.Majority()).
+		SetReadPreference(readpref.Primary()).
+		SetWriteConcern(&writeconcern.WriteConcern{W: "majority", Journal: &journal}))
+}
+
+// Acquire is as Memory.Acquire. It blocks until a majority has it; further errors: *CorruptError and
+// the server's.
+func (m *Mongo) Acquire(ctx context.Context, name, stream, owner string) (record.Checkpoint, error) {
+	if err := checkAcquire(name, owner); err != nil {
+		return record.Checkpoint{}, err
+	}
+	next, err := m.edit(ctx, name, func(cur record.Checkpoint, corrupt error) (record.Checkpoint, error) {
+		if corrupt != nil {
+			return cur, corrupt
+		}
+		return takeOver(cur, name, stream, owner, clock())
+	})
+	if err != nil {
+		return record.Checkpoint{}, fmt.Errorf("acquire checkpoint %q: %w", name, err)
+	}
+	m.unsure.settled(name)
+	return next, nil
+}
+
+// Set is as Memory.Set; further errors as for Acquire, except *CorruptError: it is the way to repair
+// a damaged document.
+func (m *Mongo) Set(ctx context.Context, cp record.Checkpoint) error {
+	if err := checkName("name", cp.Name); err != nil {
+		return err
+	}
+	_, err := m.edit(ctx, cp.Name, func(cur record.Checkpoint, _ error) (record.Checkpoint, error) {
+		return byHand(cur, cp, clock()), nil
+	})
+	if err != nil {
+		return fmt.Errorf("set checkpoint %q: %w", cp.Name, err)
+	}
+	return nil
+}
+
+// Save is as Memory.Save. It blocks until a majority has it, or until the call's deadline. Then the
+// outcome may be unknown, and the next Save with the same revision, through the same Mongo, finds it
+// out: it is not fenced by its own predecessor. Further errors: the server's.
+func (m *Mongo) Save(ctx context.Context, cp record.Checkpoint) (record.Checkpoint, error) {
+	if err := checkName("name", cp.Name); err != nil {
+		return record.Checkpoint{}, err
+	}
+	var saved record.Checkpoint
+	err := m.session(ctx, func(ctx context.Context) (err error) {
+		saved, err = m.save(ctx, cp)
+		return err
+	})
+	if err != nil {
+		return record.Checkpoint{}, fmt.Errorf("save checkpoint %q: %w", cp.Name, err)
+	}
+	m.unsure.settled(cp.Name)
+	return saved, nil
+}
+
+// save compares and sets until the outcome is known. cur is what is believed to be stored; it goes
+// up when an earlier save of ours turns out to have been stored.
+func (m *Mongo) save(ctx context.Context, cp record.Checkpoint) (record.Checkpoint, error) {
+	cur := record.Checkpoint{Name: cp.Name, Owner: cp.Owner, Revision: cp.Revision, Stream: cp.Stream}
+	tries := retry.New(retry.Policy{})
+	for {
+		mine := cp
+		mine.Revision = cur.Revision
+		next, err := replace(cur, true, mine, clock())
+		if err != nil {
+			return record.Checkpoint{}, err
+		}
+		applied, err := m.compareAndSet(ctx, cur, next)
+		if applied {
+			return next, nil
+		}
+		if err != nil {
+			// Also where the error says "never sent": the client may have retried by itself, and the
+			// last error then hides an attempt before it.
+			m.unsure.note(cp, next.Revision)
+			if err := pause(ctx, tries, err, isFinalWrite(err)); err != nil {
+				return record.Checkpoint{}, err
+			}
+		}
+		stored, err := m.holder(ctx, cp, cur)
+		if _, fenced := errors.AsType[*record.FencedError](err); fenced {
+			m.unsure.settled(cp.Name)
+			return record.Checkpoint{}, err
+		}
+		if err == nil {
+			cur = stored
+			err = errChanged // the wait is short, and there is none without a fault
+		}
+		if err := pause(ctx, tries, err, isFinalRead(err)); err != nil {
+			return record.Checkpoint{}, err
+		}
+	}
+}
+
+// holder returns what is stored under the name of cp, if that is cur or a save of ours whose outcome
+// was unknown, and otherwise a *record.FencedError. Only what a majority has can fence.
+func (m *Mongo) holder(ctx context.Context, cp, cur record.Checkpoint) (record.Checkpoint, error) {
+	stored, found, err := m.find(ctx, cp.Name)
+	switch {
+	case err != nil:
+		return record.Checkpoint{}, err
+	case !found:
+		return replace(stored, false, cp, clock())
+	case stored.Owner == cp.Owner && (stored.Revision == cur.Revision || m.unsure.ours(cp, stored)):
+		return stored, nil
+	}
+	return record.Checkpoint{}, &record.FencedError{Name: cp.Name, Owner: stored.Owner, Revision: stored.Revision}
+}
+
+// edit reads, changes and writes one document until nobody came between. change may be called more
+// than once; writing its result twice is harmless. It gets a *CorruptError instead of a checkpoint
+// where the document cannot be read, and returns it or makes a new one.
+func (m *Mongo) edit(ctx context.Context, name string, change func(cur record.Checkpoint, corrupt error) (record.Checkpoint, error)) (record.Checkpoint, error) {
+	var next record.Checkpoint
+	err := m.session(ctx, func(ctx context.Context) error {
+		tries := retry.New(retry.Policy{})
+		for {
+			cur, found, err := m.find(ctx, name)
+			_, corrupt := errors.AsType[*CorruptError](err)
+			final := isFinalRead(err)
+			if err == nil || corrupt {
+				if next, err = change(cur, err); err != nil {
+					return err
+				}
+				var applied bool
+				applied, err = m.put(ctx, cur, found, corrupt, next)
+				if applied {
+					return nil
+				}
+				final = isFinalWrite(err)
+			}
+			if err == nil {
+				err, final = errChanged, false
+			}
+			if err := pause(ctx, tries, err, final); err != nil {
+				return err
+			}
+		}
+	})
+	if err != nil {
+		return record.Checkpoint{}, err
+	}
+	return next, nil
+}
+
+func (m *Mongo) put(ctx context.Context, cur record.Checkpoint, found, corrupt bool, next record.Checkpoint) (applied bool, err error) {
+	if found {
+		return m.compareAndSet(ctx, cur, next)
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.AttemptTimeout)
+	defer cancel()
+	if corrupt { // nothing in it can be compared
+		res, err := m.coll.ReplaceOne(ctx, byName(next.Name), entryOf(next))
+		return err == nil && res.MatchedCount == 1, err
+	}
+	_, err = m.coll.InsertOne(ctx, entryOf(next))
+	if mongoerr.IsDuplicateID(err) {
+		return false, nil // somebody, or an earlier attempt of ours, was first: read again
+	}
+	return err == nil, err
+}
+
+func byName(name string) bson.D { return bson.D{{Key: "_id", Value: name}} }
+
+// compareAndSet replaces cur by next if owner and revision are still those of cur.
+func (m *Mongo) compareAndSet(ctx context.Context, cur, next record.Checkpoint) (applied bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.AttemptTimeout)
+	defer cancel()
+	filter := bson.D{{Key: "_id", Value: next.Name}, {Key: "owner", Value: cur.Owner}, {Key: "revision", Value: cur.Revision}}
+	res, err := m.coll.ReplaceOne(ctx, filter, entryOf(next))
+	if err != nil {
+		return false, err // also with a write concern error: applied on that member only
+	}
+	return res.MatchedCount == 1, nil
+}
+
+// find reads what a majority has. In a session it sees what the session's earlier replies knew.
+func (m *Mongo) find(ctx context.Context, name string) (cp record.Checkpoint, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.AttemptTimeout)
+	defer cancel()
+	raw, err := m.coll.FindOne(ctx, byName(name)).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return record.Checkpoint{}, false, nil
+	}
+	if err != nil {
+		return record.Checkpoint{}, false, err
+	}
+	cp, err = m.decode(raw)
+	return cp, err == nil, err
+}
+
+func (m *Mongo) decode(raw bson.Raw) (record.Checkpoint, error) {
+	var e entry
+	err := bson.Unmarshal(raw, &e)
+	var cp record.Checkpoint
+	if err == nil {
+		cp, err = e.checkpoint()
+	}
+	if err != nil {
+		id, _ := raw.Lookup("_id").StringValueOK()
+		return record.Checkpoint{}, &CorruptError{Path: fmt.Sprintf("%s.%s, document %q", m.coll.Database().Name(), m.coll.Name(), id), Err: err}
+	}
+	return cp, nil
+}
+
+var errChanged = errors.New("another process changed the checkpoint in between")
+
+// isFinalRead reports whether a failed read will fail again.
+func isFinalRead(err error) bool {
+	if err == nil || errors.Is(err, errChanged) {
+		return false
+	}
+	_, corrupt := errors.AsType[*CorruptError](err)
+	return corrupt || mongoerr.Classify(err).Read == mongoerr.ReadStop
+}
+
+// isFinalWrite reports whether a failed write will fail again.
+func isFinalWrite(err error) bool {
+	switch mongoerr.Classify(err).Write {
+	case mongoerr.WriteRejected, mongoerr.WriteStop:
+		return true
+	}
+	return false
+}
+
+// pause waits before the next attempt. It returns an error if there should be none: err is final, or
+// the call's time is over.
+func pause(ctx context.Context, tries *retry.Loop, err error, final bool) error {
+	if final {
+		return err
+	}
+	return tries.Wait(ctx, err)
+}
+
+// session runs f in a causally consistent session, within the call's time.
+func (m *Mongo) session(ctx context.Context, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, fmt.Errorf("no outcome within %s", m.cfg.Timeout))
+	defer cancel()
+	s, err := m.coll.Database().Client().StartSession(options.Session().SetCausalConsistency(true))
+	if err != nil {
+		return fmt.Errorf("start session: %w", err)
+	}
+	defer s.EndSession(ctx)
+	return f(mongo.NewSessionContext(ctx, s))
+}
