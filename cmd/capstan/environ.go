@@ -25,10 +25,11 @@ const selectTimeout = 5 * time.Second
 // flags are parsed, the settings, the logger and the stop signals. Nothing below it touches
 // os.Stdout or os.Getenv.
 type environ struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	getenv         func(string) string
-	stop           *stopper
+	stdin  io.Reader
+	stdout io.Writer
+	stderr *lockedWriter
+	getenv func(string) string
+	stop   *stopper
 
 	// Set by prepare, which runs before every subcommand.
 	settings config.Settings
@@ -135,7 +136,7 @@ func (e *environ) animate() bool {
 // isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	if l, ok := stream.(*lockedWriter); ok {
-		stream = l.w
+		stream = l.raw()
 	}
 	f, ok := stream.(*os.File)
 	return ok && isatty.IsTerminal(f.Fd())
@@ -143,12 +144,28 @@ func isTerminal(stream any) bool {
 
 // lockedWriter lets the logger, the notes and the progress share stderr: one whole line at a time.
 type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
+	mu   sync.Mutex
+	w    io.Writer
+	over io.Writer // set while a bar is drawn: it prints above itself
 }
 
 func (l *lockedWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.over != nil {
+		if n, err := l.over.Write(p); err == nil {
+			return n, nil
+		}
+	}
 	return l.w.Write(p)
+}
+
+// raw returns the stream itself.
+func (l *lockedWriter) raw() io.Writer { return l.w }
+
+// redirect sends what is written to w, until redirect(nil).
+func (l *lockedWriter) redirect(w io.Writer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = w
 }

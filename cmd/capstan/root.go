@@ -68,6 +68,9 @@ func (e *environ) finish(err error) int {
 	case errors.As(err, &coded) && coded.err == nil:
 	default:
 		e.say("capstan: %v", err)
+		if h := hint(err); h != "" {
+			e.say("hint: %s", h)
+		}
 	}
 	return exitCode(err)
 }
@@ -128,6 +131,16 @@ func exactArgs(n int, what string) cobra.PositionalArgs {
 		}
 		if n == 0 {
 			return usageError("%s takes no arguments, not %q", cmd.CommandPath(), args)
+		}
+		return usageError("%s takes %s\nRun '%s --help' for examples.", cmd.CommandPath(), what, cmd.CommandPath())
+	}
+}
+
+// minArgs demands at least n positional arguments.
+func minArgs(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) >= n {
+			return nil
 		}
 		return usageError("%s takes %s\nRun '%s --help' for examples.", cmd.CommandPath(), what, cmd.CommandPath())
 	}
