@@ -1,0 +1,184 @@
+package failover
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/seed-12ef14e5/capstan/record"
+)
+
+const (
+	// maxCommandSize is the largest command document that mongod reads (16 MiB + 16 KiB), less what the
+	// driver appends: $db, lsid, $clusterTime, maxTimeMS, apiVersion, about 400 bytes.
+	maxCommandSize = 16<<20 + 16<<10 - 2<<10
+	// wantCommandSize is where a command ends if it holds at least one message. The driver copies a
+	// command three times, so this bounds memory; larger ones are not faster (a mongod takes about
+	// 100,000 small messages a second, 4 MiB of them in half a second).
+	wantCommandSize = 4 << 20
+	// maxCommandDocuments is mongod's maxWriteBatchSize.
+	maxCommandDocuments = 100_000
+	// minCommandDocuments is how far a writer goes down when commands are cut by their deadline.
+	minCommandDocuments = 100
+	// keepBuffer is the largest buffer that a writer keeps between calls.
+	keepBuffer = wantCommandSize + wantCommandSize/4
+	// closeTimeout bounds giving up a cursor. It is what may be added to a read's deadline (I8).
+	closeTimeout = 100 * time.Millisecond
+)
+
+// server is what a StreamWriter needs of MongoDB. The tests have one that fails as told.
+type server interface {
+	// insert runs an insert command on the primary, once, and returns its reply.
+	insert(ctx context.Context, cmd bson.Raw) (bson.Raw, error)
+	// find runs a find command on the primary and returns all that it yields.
+	find(ctx context.Context, cmd bson.D) ([]bson.Raw, error)
+}
+
+// database is the server that a Layer is connected to.
+type database struct {
+	layer *Layer
+	name  string
+}
+
+func (d *database) insert(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
+	c, err := d.layer.connected()
+	if err != nil {
+		return nil, err
+	}
+	// The driver copies the top level of a raw command and never looks into the array of documents.
+	return c.Database(d.name).RunCommand(ctx, cmd).Raw()
+}
+
+func (d *database) find(ctx context.Context, cmd bson.D) ([]bson.Raw, error) {
+	c, err := d.layer.connected()
+	if err != nil {
+		return nil, err
+	}
+	cur, err := c.Database(d.name).RunCommandCursor(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer closeCursor(ctx, cur)
+	var docs []bson.Raw
+	for cur.Next(ctx) {
+		docs = append(docs, append(bson.Raw(nil), cur.Current...))
+	}
+	return docs, cur.Err()
+}
+
+// closeCursor ends a cursor also when ctx has ended: one that is not closed stays at the server.
+func closeCursor(ctx context.Context, cur *mongo.Cursor) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	_ = cur.Close(ctx) // nothing is left to do about it
+}
+
+// insertCommand builds the insert of as many of docs as fit, in the writer's buffer: it is valid
+// until the next call. The documents are appended as they are. An error is about docs[0].
+func (w *StreamWriter) insertCommand(docs []bson.Raw, timeout time.Duration) (cmd bson.Raw, n int, err error) {
+	at, b := bsoncore.AppendDocumentStart(w.buf[:0])
+	b = bsoncore.AppendStringElement(b, "insert", w.coll)
+	b = bsoncore.AppendBooleanElement(b, "ordered", true)
+	b = bsoncore.AppendBinaryElement(b, "collectionUUID", w.cfg.UUID.Subtype, w.cfg.UUID.Data)
+	b = w.appendWriteConcern(b, timeout)
+	array, b := bsoncore.AppendArrayElementStart(b, "documents")
+	for n < min(len(docs), w.perCommand) {
+		doc := docs[n]
+		if n > 0 && len(b)+len(doc) > wantCommandSize {
+			break
+		}
+		if err = w.check(doc); err != nil {
+			break
+		}
+		b = append(b, byte(bson.TypeEmbeddedDocument))
+		b = append(strconv.AppendInt(b, int64(n), 10), 0)
+		b = append(b, doc...)
+		n++
+	}
+	w.buf = b
+	if n == 0 {
+		return nil, 0, err
+	}
+	if b, err = bsoncore.AppendArrayEnd(b, array); err != nil {
+		return nil, 0, err
+	}
+	if b, err = bsoncore.AppendDocumentEnd(b, at); err != nil {
+		return nil, 0, err
+	}
+	w.buf = b
+	if len(b) > maxCommandSize {
+		return nil, 0, fmt.Errorf("%w: the command would have %d bytes", ErrTooLarge, len(b))
+	}
+	return bson.Raw(b), n, nil
+}
+
+// appendWriteConcern asks for the majority with a wtimeout slightly under the attempt's deadline: so
+// a set without a majority answers "applied here, not committed" instead of nothing.
+func (w *StreamWriter) appendWriteConcern(b []byte, timeout time.Duration) []byte {
+	at, b := bsoncore.AppendDocumentElementStart(b, "writeConcern")
+	if w.majority() {
+		b = bsoncore.AppendStringElement(b, "w", "majority")
+		b = bsoncore.AppendInt64Element(b, "wtimeout", max(1, (timeout-timeout/10).Milliseconds()))
+	} else {
+		b = bsoncore.AppendInt32Element(b, "w", 1)
+	}
+	if w.layer.cfg.Journal {
+		b = bsoncore.AppendBooleanElement(b, "j", true)
+	}
+	b, _ = bsoncore.AppendDocumentEnd(b, at) // fails only on an index that is not one
+	return b
+}
+
+// majority reports whether acknowledgements wait for the majority. On a standalone server w: 1 is
+// all there is: asking it for a majority would only wait for the journal (1.3 instead of 0.4 ms).
+func (w *StreamWriter) majority() bool {
+	return w.layer.cfg.WriteConcern == Majority && !w.layer.standalone.Load()
+}
+
+// proves reports whether a reply without a write concern error says that what it speaks of stays.
+func (w *StreamWriter) proves() bool {
+	return w.layer.cfg.WriteConcern == Majority || w.layer.standalone.Load()
+}
+
+// check refuses what must not be sent: the bytes go into the command unseen.
+func (w *StreamWriter) check(doc bson.Raw) error {
+	const header, least = 4, 5
+	if len(doc) < least || int64(binary.LittleEndian.Uint32(doc)) != int64(len(doc)) || doc[len(doc)-1] != 0 {
+		return ErrBadDocument
+	}
+	if len(doc) > record.MaxDocumentSize {
+		return fmt.Errorf("%w: it has %d bytes, a document may have %d", ErrTooLarge, len(doc), record.MaxDocumentSize)
+	}
+	if w.cfg.Size > 0 && int64(len(doc)) > w.cfg.Size {
+		return fmt.Errorf("%w: it has %d bytes, the whole stream %d", ErrTooLarge, len(doc), w.cfg.Size)
+	}
+	if len(doc) > header+5 && string(doc[header+1:header+5]) == "_id\x00" { // as a producer writes them
+		return nil
+	}
+	if _, err := doc.LookupErr(record.FieldID); err != nil {
+		return ErrBadDocument
+	}
+	return nil
+}
+
+// findCommand builds a find on the stream. It reads what the majority has (see readBack), and at
+// least what the last acknowledged write of this writer left: a new primary's majority view may lag
+// behind it.
+func (w *StreamWriter) findCommand(filter bson.D, more ...bson.E) bson.D {
+	concern := bson.D{{Key: "level", Value: "majority"}}
+	if !w.committedAt.IsZero() {
+		concern = append(concern, bson.E{Key: "afterClusterTime", Value: w.committedAt})
+	}
+	return append(bson.D{
+		{Key: "find", Value: w.coll},
+		{Key: "filter", Value: filter},
+		{Key: "collectionUUID", Value: w.cfg.UUID},
+		{Key: "readConcern", Value: concern},
+	}, more...)
+}

@@ -1,0 +1,138 @@
+package failover
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Defaults and limits of Config.
+const (
+	// DefaultAttemptTimeout: an attempt on a healthy set takes milliseconds. Two seconds let a loaded
+	// one finish, and are about what an election at electionTimeoutMillis 1000 takes anyway.
+	DefaultAttemptTimeout = 2 * time.Second
+	// DefaultBudget outlives the longest outages measured with MongoDB's own settings (25 s for a frozen
+	// primary, facts of mongod 6.0.5) by a second election.
+	DefaultBudget = 60 * time.Second
+	// MinAttemptTimeout is the least that Config accepts: below it, busy machines time out when idle.
+	MinAttemptTimeout = 50 * time.Millisecond
+)
+
+// WriteConcern says when a message counts as written.
+type WriteConcern uint8
+
+// The write concerns.
+const (
+	// Majority: when most members of the replica set have it, so that no election takes it away. On a
+	// standalone server, where there is no majority, as One.
+	Majority WriteConcern = iota
+	// One: when the primary has it. An election can take an acknowledged message away, so I1 does not
+	// hold; for measuring, and for tests that must see the loss.
+	One
+)
+
+// Config configures a Layer. The zero Config is valid.
+type Config struct {
+	// AttemptTimeout bounds one attempt, and one read that resolves an unknown outcome: finding the
+	// server, connecting, sending, waiting for the majority. 0 means DefaultAttemptTimeout; the least is
+	// MinAttemptTimeout. It is also how long a silent primary goes unnoticed.
+	AttemptTimeout time.Duration
+	// Budget bounds one call of WriteBatch, whatever its context says. 0 means DefaultBudget. It must be
+	// at least AttemptTimeout, and should be shorter than what the stream retains.
+	Budget time.Duration
+	// WriteConcern is Majority unless set.
+	WriteConcern WriteConcern
+	// Journal makes the primary, or a standalone server, flush its journal before it acknowledges. (A
+	// replica set's majority does so already, unless it was configured not to.)
+	Journal bool
+	// Logger gets one line when an outage begins and one when it ends. The zero Logger is silent.
+	Logger zerolog.Logger
+	// Hooks are called synchronously and must be fast.
+	Hooks Hooks
+}
+
+// Hooks observe a Layer. Nil funcs are skipped. They are called by the goroutine that is inside
+// WriteBatch, so writers that run at the same time call them at the same time.
+type Hooks struct {
+	// OnAttempt is called after every command to the server, whatever came of it.
+	OnAttempt func(Attempt)
+	// OnRetry is called before the wait that follows a failed attempt.
+	OnRetry func(Retry)
+	// OnOutage is called when a writer makes progress again, or gives up.
+	OnOutage func(Outage)
+}
+
+// Attempt is one command that was sent, or that could not be.
+type Attempt struct {
+	// Start and Took say when, and for how long.
+	Start time.Time
+	Took  time.Duration
+	// Documents is the number of messages in an insert, 0 for a read.
+	Documents int
+	// Err is nil if the server did all of it.
+	Err error
+}
+
+// Retry says why a writer tries again.
+type Retry struct {
+	// Attempt counts the failed attempts since the last progress: 1, 2, 3 …
+	Attempt int
+	// Event says in a few words what happened; Code is the server's error code, 0 if it did not answer.
+	Event string
+	Code  int
+	// Unknown is true if messages may have been written by the failed attempt.
+	Unknown bool
+	Err     error
+}
+
+// Outage is a time in which a writer had no acknowledgement although it asked for one.
+type Outage struct {
+	// Start is when the first attempt that failed was begun; Took runs to the next acknowledgement.
+	Start time.Time
+	Took  time.Duration
+	// Attempts is the number of failed attempts in it.
+	Attempts int
+	// Err is nil if the writer recovered, else what it gave up with.
+	Err error
+}
+
+func (c Config) withDefaults() Config {
+	if c.AttemptTimeout == 0 {
+		c.AttemptTimeout = DefaultAttemptTimeout
+	}
+	if c.Budget == 0 {
+		c.Budget = max(DefaultBudget, c.AttemptTimeout)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.AttemptTimeout < MinAttemptTimeout:
+		return fmt.Errorf("AttemptTimeout is %v; it must be at least %v", c.AttemptTimeout, MinAttemptTimeout)
+	case c.Budget < c.AttemptTimeout:
+		return fmt.Errorf("Budget is %v; it must be at least AttemptTimeout (%v)", c.Budget, c.AttemptTimeout)
+	case c.WriteConcern > One:
+		return fmt.Errorf("WriteConcern is %d; it must be Majority or One", c.WriteConcern)
+	}
+	return nil
+}
+
+func (h Hooks) attempt(a Attempt) {
+	if h.OnAttempt != nil {
+		h.OnAttempt(a)
+	}
+}
+
+func (h Hooks) retry(r Retry) {
+	if h.OnRetry != nil {
+		h.OnRetry(r)
+	}
+}
+
+func (h Hooks) outage(o Outage) {
+	if h.OnOutage != nil {
+		h.OnOutage(o)
+	}
+}

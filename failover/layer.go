@@ -1,0 +1,134 @@
+// Package failover does one thing: it does an idempotent write until its outcome is known, through
+// elections, frozen hosts and cut cables.
+//
+// It promises that a write it reports as applied is stored, and committed by the majority of a
+// replica set (I1); that a message is stored at most once while the stream retains it; that a batch
+// is stored in its order (I4); and that every call returns by its deadline + 250 ms (I8). What it
+// cannot find out within its budget it reports as unknown, with the ids, and never as a failure.
+//
+// DESIGN.md in this folder says how, and why not more simply.
+package failover
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/seed-12ef14e5/capstan/internal/topology"
+	"github.com/seed-12ef14e5/capstan/record"
+)
+
+// heartbeatInterval is how often the client asks each server how it is, and the least that the driver
+// accepts. A silent member is known as such after this plus the connect timeout.
+const heartbeatInterval = 500 * time.Millisecond
+
+// Layer owns a client for writes and hands out writers that share it. Safe for concurrent use.
+type Layer struct {
+	cfg     Config
+	opts    *options.ClientOptions
+	primary topology.Primary
+	// standalone is whether the last topology seen is a single server without a replica set; false
+	// while nothing is known, since majority is understood everywhere.
+	standalone atomic.Bool
+
+	mu     sync.Mutex
+	client *mongo.Client // made at first use
+	closed bool
+}
+
+// New returns a Layer that connects, as base says, at the first write. base is copied, and may be
+// used for other clients. What the layer must decide by itself is overridden in its copy: retries
+// are off (a hidden second attempt of the driver turns a clear answer into a misleading one), there
+// is no client-wide timeout, and no timeout is longer than Config.AttemptTimeout.
+//
+// The error is about base or c. New does no I/O.
+func New(base *options.ClientOptions, c Config) (*Layer, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("configure failover layer: %w", err)
+	}
+	if base == nil {
+		base = options.Client()
+	}
+	opts := *base
+	if err := opts.Validate(); err != nil {
+		return nil, fmt.Errorf("configure failover layer: %w", err)
+	}
+	l := &Layer{cfg: c, opts: &opts}
+	l.cfg.Logger = c.Logger.With().Str("component", "failover").Logger()
+	opts.SetRetryWrites(false).SetRetryReads(false)
+	opts.Timeout = nil
+	opts.SetHeartbeatInterval(heartbeatInterval)
+	opts.SetServerSelectionTimeout(c.AttemptTimeout)
+	if opts.ConnectTimeout == nil || *opts.ConnectTimeout == 0 || *opts.ConnectTimeout > c.AttemptTimeout {
+		opts.SetConnectTimeout(c.AttemptTimeout)
+	}
+	opts.SetServerMonitor(l.primary.Monitor(l.kindMonitor(base.ServerMonitor)))
+	return l, nil
+}
+
+// kindMonitor notes whether the deployment is a standalone server, and hands events on to next.
+func (l *Layer) kindMonitor(next *event.ServerMonitor) *event.ServerMonitor {
+	m := event.ServerMonitor{}
+	if next != nil {
+		m = *next
+	}
+	after := m.TopologyDescriptionChanged
+	m.TopologyDescriptionChanged = func(e *event.TopologyDescriptionChangedEvent) {
+		for _, s := range e.NewDescription.Servers {
+			if s.Kind != "Unknown" {
+				l.standalone.Store(s.Kind == "Standalone")
+				break
+			}
+		}
+		if after != nil {
+			after(e)
+		}
+	}
+	return &m
+}
+
+// connected returns the client, making it if this is the first use.
+func (l *Layer) connected() (*mongo.Client, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, record.ErrClosed
+	}
+	if l.client == nil {
+		c, err := mongo.Connect(l.opts) // starts the monitoring; waits for nothing
+		if err != nil {
+			return nil, fmt.Errorf("connect: %w", err)
+		}
+		l.client = c
+	}
+	return l.client, nil
+}
+
+// Close ends the connections. Writes in progress are cut, and report what they know. It waits for
+// them to let go of their connections until ctx ends, and for one attempt timeout at most. Further
+// calls, and writes, return record.ErrClosed.
+func (l *Layer) Close(ctx context.Context) error {
+	l.mu.Lock()
+	c, closed := l.client, l.closed
+	l.client, l.closed = nil, true
+	l.mu.Unlock()
+	if closed {
+		return record.ErrClosed
+	}
+	if c == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.AttemptTimeout)
+	defer cancel()
+	if err := c.Disconnect(ctx); err != nil {
+		return fmt.Errorf("close connections: %w", err)
+	}
+	return nil
+}

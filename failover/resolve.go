@@ -1,0 +1,263 @@
+package failover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
+	"github.com/seed-12ef14e5/capstan/record"
+)
+
+const (
+	// anchorAge is how old the newest anchor may be when a call begins; an older one is replaced by the
+	// newest message of the stream, at the price of one small read. A stream that turns over faster
+	// than this plus an outage is smaller than the guarantee can be.
+	anchorAge = 2 * time.Second
+	// anchorDistance is the least time between the two anchors: a standalone server that is killed may
+	// lose what it acknowledged in the last 100 ms (its journal's interval), and the newer one with it.
+	anchorDistance = time.Second
+)
+
+// anchors are messages that were in the stream before anything that is open now was first sent. A
+// capped collection evicts in the order of insertion, so while one of them is there, nothing that
+// came after it has been evicted, and what is not found is not stored. No clock is compared: ts is
+// stamped before an insert gets its lock, by a clock that may step.
+type anchors struct {
+	newest, older record.ID
+	at, olderAt   time.Time
+}
+
+func (a *anchors) fresh() bool { return !a.newest.IsZero() && time.Since(a.at) < anchorAge }
+
+// set makes id the newest anchor.
+func (a *anchors) set(id record.ID) {
+	now := time.Now()
+	if now.Sub(a.olderAt) >= anchorDistance {
+		a.older, a.olderAt = a.newest, now
+	}
+	a.newest, a.at = id, now
+}
+
+func (a *anchors) ids() []record.ID {
+	var ids []record.ID
+	for _, id := range []record.ID{a.newest, a.older} {
+		if !id.IsZero() {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// placeAnchor notes the newest message of the stream before the first attempt of a call. It is read
+// with majority, so that no election takes it away.
+func (w *StreamWriter) placeAnchor(ctx context.Context, b *batch) error {
+	docs, err := w.find(ctx, w.newestCommand())
+	switch {
+	case err == nil:
+		if len(docs) > 0 {
+			w.anchors.set(idOf(docs[0]))
+		}
+	case mongoerr.IsUnauthorized(err):
+		// A user who may insert and not read can write, until an outcome is unknown.
+	default:
+		return w.readFailed(err)
+	}
+	b.anchored = true
+	return nil
+}
+
+func (w *StreamWriter) newestCommand() bson.D {
+	return w.findCommand(bson.D{}, bson.E{Key: "sort", Value: bson.D{{Key: "$natural", Value: -1}}},
+		bson.E{Key: "limit", Value: 1}, bson.E{Key: "singleBatch", Value: true}, bson.E{Key: "projection", Value: bson.D{{Key: record.FieldID, Value: 1}}})
+}
+
+func (w *StreamWriter) find(ctx context.Context, cmd bson.D) (docs []bson.Raw, err error) {
+	err = w.layer.attempt(ctx, 0, func(ctx context.Context) (err error) {
+		docs, err = w.srv.find(ctx, cmd)
+		return err
+	})
+	return docs, err
+}
+
+// readFailed tells an error that another try may not meet from one that ends the call.
+func (w *StreamWriter) readFailed(err error) error {
+	if mongoerr.Classify(err).Read == mongoerr.ReadRetry {
+		return err
+	}
+	return final{w.replaced(err)}
+}
+
+// readBack asks which of the documents that may be stored are, and moves base over them.
+//
+// The read concern is majority: what it shows has been committed and cannot be rolled back, so it
+// may be acknowledged. "local" would also show what a cut-off primary alone has; "linearizable"
+// takes one document and blocks where there is no majority. The price is that something applied and
+// not yet committed is not found, and is sent again: the server answers that with a duplicate key,
+// after having waited for the majority, and the next read-back finds it.
+func (w *StreamWriter) readBack(ctx context.Context, b *batch) error {
+	end := max(b.base+1, b.open, b.sent)
+	ids := idsOf(b.docs[b.base:end])
+	found, err := w.find(ctx, w.readBackCommand(b.docs[b.base:end], append(ids, w.anchors.ids()...)))
+	if err != nil {
+		return w.readFailed(err)
+	}
+	stored := make(map[record.ID]bson.Raw, len(found))
+	for _, doc := range found {
+		stored[idOf(doc)] = doc
+	}
+	anchored := false
+	for _, id := range w.anchors.ids() {
+		_, there := stored[id]
+		anchored = anchored || there
+	}
+	if n := w.prefix(b.docs[b.base:end], ids, stored, anchored); n > 0 {
+		if b.base+n < b.open { // the command was cut in the middle: the next one is smaller
+			w.perCommand = max(minCommandDocuments, min(w.perCommand, b.sent-b.base)/2)
+		}
+		b.base += n
+		w.anchors.set(idOf(b.docs[b.base-1])) // the last of them was found
+		if _, rejected := b.verdict.(*record.RejectedError); rejected {
+			b.verdict = nil // the document that it was about is stored after all
+		}
+	} else if doc, taken := stored[ids[0]]; taken && !w.same(b.docs[b.base], doc) {
+		return final{w.rejected(b, record.ErrExists)}
+	} else if err := w.missing(ctx, b, anchored); err != nil {
+		return err
+	}
+	if b.verdict != nil {
+		return final{b.verdict}
+	}
+	b.unresolved, b.duplicate = false, false
+	return nil
+}
+
+// prefix returns how many of docs, from the front, are stored. Where the first of them are not
+// found, a later one is, and the anchors are gone, the first were evicted: each was stored before the
+// next, as every attempt is ordered and starts behind what is known to be stored.
+func (w *StreamWriter) prefix(docs []bson.Raw, ids []record.ID, stored map[record.ID]bson.Raw, anchored bool) int {
+	n := 0
+	ours := func(i int) bool {
+		doc, ok := stored[ids[i]]
+		return ok && w.same(docs[i], doc)
+	}
+	if !anchored {
+		for i := range docs {
+			if _, taken := stored[ids[i]]; taken {
+				if ours(i) {
+					n = i
+				}
+				break
+			}
+		}
+	}
+	for n < len(docs) && ours(n) {
+		n++
+	}
+	return n
+}
+
+// missing decides what to do when a read-back did not find docs[base].
+func (w *StreamWriter) missing(ctx context.Context, b *batch, anchored bool) error {
+	switch {
+	case b.duplicate && w.proves():
+		// I1: the server said that the _id is taken, committed by the majority; since then the document
+		// was evicted, or deleted. It was stored.
+		b.base++
+		return nil
+	case b.duplicate:
+		b.open = max(b.open, b.base+1)
+		return errors.New("the server has a document with this _id, and its majority has not")
+	case b.verdict != nil, anchored, b.open <= b.base:
+		return nil
+	case len(w.anchors.ids()) > 0:
+		return final{errEvicted} // I1: sending again could store it twice
+	}
+	// The stream was empty before the first attempt. If it is still, nothing was evicted.
+	docs, err := w.find(ctx, w.newestCommand())
+	if err != nil {
+		return w.readFailed(err)
+	}
+	if len(docs) > 0 {
+		return final{errEvicted}
+	}
+	return nil
+}
+
+// readBackCommand asks for the documents with the given ids: no more of them than it takes to tell
+// ours from another's.
+func (w *StreamWriter) readBackCommand(docs []bson.Raw, ids []record.ID) bson.D {
+	in := make(bson.A, len(ids))
+	for i, id := range ids {
+		in[i] = id.RawValue()
+	}
+	cmd := w.findCommand(bson.D{{Key: record.FieldID, Value: bson.D{{Key: "$in", Value: in}}}},
+		bson.E{Key: "batchSize", Value: len(ids)})
+	if w.cfg.Same == nil && allNumbered(docs) {
+		cmd = append(cmd, bson.E{Key: "projection", Value: bson.D{{Key: record.FieldSrc, Value: 1}, {Key: record.FieldSeq, Value: 1}}})
+	}
+	return cmd
+}
+
+func (w *StreamWriter) same(ours, stored bson.Raw) bool {
+	if w.cfg.Same != nil {
+		return w.cfg.Same(ours, stored)
+	}
+	return SameMessage(ours, stored)
+}
+
+// SameMessage reports whether two documents with one _id are one message: equal src and seq, or, in
+// documents without these, equal fields in any order. ts is not compared: the server fills it.
+func SameMessage(ours, stored bson.Raw) bool {
+	if numbered(ours) {
+		return numbered(stored) && ours.Lookup(record.FieldSrc).Equal(stored.Lookup(record.FieldSrc)) &&
+			ours.Lookup(record.FieldSeq).Equal(stored.Lookup(record.FieldSeq))
+	}
+	return contains(ours, stored) && contains(stored, ours)
+}
+
+// contains reports whether every field of b but ts is in a.
+func contains(a, b bson.Raw) bool {
+	elems, err := b.Elements()
+	if err != nil {
+		return false
+	}
+	for _, e := range elems {
+		if e.Key() == record.FieldTS {
+			continue
+		}
+		v, err := a.LookupErr(e.Key())
+		if err != nil || v.Type != e.Value().Type || !bytes.Equal(v.Value, e.Value().Value) {
+			return false
+		}
+	}
+	return true
+}
+
+func numbered(doc bson.Raw) bool {
+	src, okSrc := doc.Lookup(record.FieldSrc).StringValueOK()
+	seq, okSeq := doc.Lookup(record.FieldSeq).Int64OK()
+	return okSrc && okSeq && src != "" && seq > 0
+}
+
+func allNumbered(docs []bson.Raw) bool {
+	for _, doc := range docs {
+		if !numbered(doc) {
+			return false
+		}
+	}
+	return true
+}
+
+func idOf(doc bson.Raw) record.ID { return record.IDOf(doc.Lookup(record.FieldID)) }
+
+func idsOf(docs []bson.Raw) []record.ID {
+	ids := make([]record.ID, len(docs), len(docs)+2)
+	for i, doc := range docs {
+		ids[i] = idOf(doc)
+	}
+	return ids
+}
