@@ -179,4 +179,3 @@ func (c *Cluster) names() string {
 	}
 	return s
 }
-

@@ -149,20 +149,9 @@ func findServer(dbpath string) (*server, error) {
 	return s, nil
 }
 
-// running reports whether the process lives and serves dbpath. A zombie has no arguments any more
-// and counts as dead.
-func (s *server) running() bool {
-	args, err := processArgs(s.proc.Pid)
-	if err != nil {
-		return false
-	}
-	for i, a := range args {
-		if a == "--dbpath" && i+1 < len(args) && args[i+1] == s.dbpath {
-			return true
-		}
-	}
-	return false
-}
+// running reports whether the process lives and serves dbpath. A zombie has no command line any
+// more and counts as dead.
+func (s *server) running() bool { return processServes(s.proc.Pid, s.dbpath) }
 
 func (s *server) signal(sig os.Signal) error {
 	if err := s.proc.Signal(sig); err != nil {

@@ -18,13 +18,19 @@ func processAttr(detach bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// processArgs returns the command line of a process; a zombie's is empty.
-func processArgs(pid int) ([]string, error) {
+// processServes reports whether the process was started as a server on dbpath.
+func processServes(pid int, dbpath string) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {
-		return nil, err
+		return false
 	}
-	return strings.Split(string(bytes.TrimRight(b, "\x00")), "\x00"), nil
+	args := strings.Split(string(b), "\x00")
+	for i, a := range args[1:] {
+		if args[i] == "--dbpath" && a == dbpath {
+			return true
+		}
+	}
+	return false
 }
 
 // States of a process as the kernel names them.
