@@ -130,6 +130,7 @@ type recordWriter struct {
 	format   format
 	scratch  []byte
 	terminal bool
+	failed   bool // what was written may not have left the process
 }
 
 // outputBuffer is the size of the buffer before standard output.
@@ -146,6 +147,7 @@ func (w *recordWriter) write(r record.Record) error {
 		return err
 	}
 	if _, err = w.out.Write(w.scratch); err != nil {
+		w.failed = true
 		return &stdoutError{err}
 	}
 	if w.terminal {
@@ -155,4 +157,8 @@ func (w *recordWriter) write(r record.Record) error {
 }
 
 // flush writes out what is buffered. After it, everything handed to write is out of the process.
-func (w *recordWriter) flush() error { return stdoutErr(w.out.Flush()) }
+func (w *recordWriter) flush() error {
+	err := w.out.Flush()
+	w.failed = w.failed || err != nil
+	return stdoutErr(err)
+}

@@ -98,6 +98,8 @@ func newRootCmd(env *environ) *cobra.Command {
 	f.String("log-format", config.DefaultLogFormat, "auto (text on a terminal, else JSON), text or json")
 	f.String("color", config.DefaultColor, "auto, always or never")
 	root.AddCommand(
+		newProduceCmd(env),
+		newTailCmd(env),
 		newClusterCmd(env),
 		newDemoCmd(env),
 		newVersionCmd(env),
