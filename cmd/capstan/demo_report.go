@@ -1,0 +1,169 @@
+package main
+
+import (
+	"fmt"
+	"image/color"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/seed-12ef14e5/capstan/internal/history"
+	"github.com/seed-12ef14e5/capstan/internal/latency"
+	"github.com/seed-12ef14e5/capstan/internal/plot"
+)
+
+// demoResult is what one load of the demo came to.
+type demoResult struct {
+	name    string // of the files
+	title   string
+	column  string // the heading in the table
+	load    *demoLoad
+	verdict history.Verdict
+	// killed is the member that was killed, "" for none; then outage and longest count.
+	killed  string
+	outage  latency.Outage
+	longest time.Duration
+	csv     string
+	png     string
+}
+
+// demoPhase is a part of a load that is reported apart.
+type demoPhase struct {
+	name    string
+	color   color.RGBA
+	samples []latency.Sample
+}
+
+// phases returns the parts of the load that are reported apart.
+func (r *demoResult) phases() []demoPhase {
+	if r.killed == "" {
+		return []demoPhase{{"standalone", plot.Blue, r.load.samples}}
+	}
+	p := latency.Split(r.load.samples, r.outage)
+	return []demoPhase{{"before", plot.Blue, p.Before}, {"during the outage", plot.Red, p.During}, {"after", plot.Green, p.After}}
+}
+
+// demoTable returns the counts of all results side by side, aligned, for people.
+func demoTable(results []*demoResult) string {
+	var b strings.Builder
+	line := func(name, why string, cell func(*demoResult) string) {
+		fmt.Fprintf(&b, "  %-18s", name)
+		for _, r := range results {
+			fmt.Fprintf(&b, " %14s", cell(r))
+		}
+		if why != "" {
+			fmt.Fprintf(&b, "   %s", why)
+		}
+		b.WriteByte('\n')
+	}
+	count := func(name, why string, n func(*demoResult) int) {
+		line(name, why, func(r *demoResult) string { return humanize.Comma(int64(n(r))) })
+	}
+	consumer := func(r *demoResult) history.ReaderCounts { return r.verdict.Reader(demoConsumer) }
+	line("", "", func(r *demoResult) string { return r.column })
+	count("sent", "paced: each when it was due, whatever the servers did", func(r *demoResult) int { return r.verdict.Sent })
+	count("acknowledged", "", func(r *demoResult) int { return r.verdict.Acknowledged })
+	count("delivered", "to a consumer; on the set, once a majority had it", func(r *demoResult) int { return consumer(r).Delivered })
+	count("lost", "", func(r *demoResult) int { c := consumer(r); return c.Lost + c.Reported + c.ReportedAtMost })
+	count("duplicated", "", func(r *demoResult) int { return consumer(r).Duplicated })
+	count("redeliveries", "again after a restart, as at-least-once allows", func(r *demoResult) int { return consumer(r).Redelivered })
+	count("no outcome", "rejected, or never known to be stored", func(r *demoResult) int { return r.verdict.Rejected + r.verdict.Unknown + r.verdict.Unsettled })
+	count("in the stream", "found by a plain majority read, and compared", func(r *demoResult) int { return r.verdict.Reader(demoReadBack).Delivered })
+	outage := func(name, why string, d func(*demoResult) time.Duration) {
+		line(name, why, func(r *demoResult) string {
+			if r.killed == "" {
+				return "-"
+			}
+			return latency.Text(d(r))
+		})
+	}
+	for _, r := range results {
+		if r.killed == "" {
+			continue
+		}
+		b.WriteByte('\n')
+		outage("outage", "from kill -9 of "+r.killed+" to the next acknowledgement", func(r *demoResult) time.Duration { return r.outage.Length() })
+		outage("longest silence", "between two acknowledgements", func(r *demoResult) time.Duration { return r.longest })
+		outage("caught up after", "until what had piled up was delivered", func(r *demoResult) time.Duration { return r.outage.CaughtUp - r.outage.Back })
+	}
+	return b.String()
+}
+
+// latencyTable returns the percentiles of all phases of all results, aligned.
+func latencyTable(results []*demoResult) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "  %-20s %12s %9s %9s %9s %9s %9s\n", "latency", "messages", "p50", "p90", "p99", "p99.9", "longest")
+	for _, r := range results {
+		for _, p := range r.phases() {
+			s := latency.Of(p.samples).Summary()
+			if s.Count == 0 {
+				continue
+			}
+			fmt.Fprintf(&b, "  %-20s %12s %9s %9s %9s %9s %9s\n", "  "+p.name, humanize.Comma(s.Count),
+				latency.Text(s.P50), latency.Text(s.P90), latency.Text(s.P99), latency.Text(s.P999), latency.Text(s.Max))
+		}
+	}
+	return b.String()
+}
+
+// save writes the CSV and the picture into dir.
+func (r *demoResult) save(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	r.csv, r.png = filepath.Join(dir, r.name+".csv"), filepath.Join(dir, r.name+".png")
+	if err := writeFile(r.csv, func(f *os.File) error { return latency.Write(f, r.load.samples) }); err != nil {
+		return err
+	}
+	if len(r.load.samples) == 0 {
+		return nil
+	}
+	return writeFile(r.png, func(f *os.File) error { return r.picture().WritePNG(f) })
+}
+
+func writeFile(path string, write func(*os.File) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	if err := write(f); err != nil {
+		_ = f.Close() // the first error is the one to tell
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+func (r *demoResult) picture() plot.Scatter {
+	s := plot.Scatter{
+		Title:  fmt.Sprintf("%s: latency of %s messages", r.title, humanize.Comma(int64(len(r.load.samples)))),
+		XLabel: "message", YLabel: "from the moment it was due to its delivery (logarithmic)",
+	}
+	for i, p := range r.phases() {
+		points := make([]plot.Point, len(p.samples))
+		for i, x := range p.samples {
+			points[i] = plot.Point{X: float64(x.Loc), Y: x.Took.Seconds()}
+		}
+		s.Series = append(s.Series, plot.Series{Name: p.name, Color: p.color, Points: points})
+		if p.color == plot.Red {
+			continue // a median of an outage says nothing
+		}
+		median := plot.Line{Color: plot.Ink, Points: plot.Moving(points, 100, 0.5)}
+		high := plot.Line{Color: plot.Ink, Dashed: true, Points: plot.Moving(points, 100, 0.99)}
+		if i == 0 { // one entry in the legend is enough
+			median.Name, high.Name = "median", "99 %"
+		}
+		s.Lines = append(s.Lines, median, high)
+	}
+	if r.killed != "" {
+		number := func(at time.Duration) float64 { return at.Seconds() * r.load.rate }
+		s.Bands = append(s.Bands, plot.Band{From: number(r.outage.Fault), To: number(r.outage.Back),
+			Label: fmt.Sprintf("primary killed: nothing acknowledged for %s", latency.Text(r.outage.Length()))})
+	}
+	return s
+}

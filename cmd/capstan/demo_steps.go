@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/seed-12ef14e5/capstan/internal/latency"
+	"github.com/seed-12ef14e5/capstan/localcluster"
+)
+
+// demoDown is what the servers get to end; theirs are temporary folders, so they are killed at once.
+const demoDown = 20 * time.Second
+
+// demoSettle is how long the set runs on two members after the first acknowledgement, before the
+// killed one comes back.
+const demoSettle = 2 * time.Second
+
+// demo is one run of the command.
+type demo struct {
+	env      *environ
+	count    int
+	rate     float64
+	bare     int
+	bareRate float64
+	out      string
+	seed     uint64
+	connect  func(ctx context.Context, env *environ, uri string) (demoChain, error)
+}
+
+// run runs both loads and prints what they came to. The error is a codeError without text where the
+// verdict says it all.
+func (d *demo) run(ctx context.Context) error {
+	b := buildInfo()
+	d.env.note("capstan demo: seed %d, capstan %s (%.12s), %s, MongoDB driver %s", d.seed, b.Version, b.Commit, b.Go, b.Driver)
+	began := time.Now()
+	var results []*demoResult
+	for _, load := range []func(context.Context) (*demoResult, error){d.replicaSet, d.standalone} {
+		r, err := load(ctx)
+		if r != nil {
+			results = append(results, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return d.report(results, time.Since(began))
+}
+
+// replicaSet sends the load through a replica set and kills its primary in the middle.
+func (d *demo) replicaSet(ctx context.Context) (*demoResult, error) {
+	if d.count == 0 {
+		return nil, nil
+	}
+	l := newDemoLoad(d.count, d.rate, d.seed)
+	r := &demoResult{name: "replica-set", title: "Replica set of three, its primary killed in the middle", column: "replica set", load: l}
+	d.env.note("\n1/2  a replica set of three; its primary is killed with -9 in the middle")
+	return r, d.on(ctx, localcluster.Config{Members: 3}, r, func(ctx context.Context, c *localcluster.Cluster) error {
+		return d.fault(ctx, c, r)
+	})
+}
+
+// standalone sends a smaller load through one server, for the latency of the bare path.
+func (d *demo) standalone(ctx context.Context) (*demoResult, error) {
+	if d.bare == 0 {
+		return nil, nil
+	}
+	r := &demoResult{name: "standalone", title: "Standalone server", column: "standalone", load: newDemoLoad(d.bare, d.bareRate, d.seed)}
+	d.env.note("\n2/2  a standalone server, for the latency without replication")
+	return r, d.on(ctx, localcluster.Config{Members: 1}, r, nil)
+}
+
+// on starts servers, runs r's load on them (and fault beside it), reads the stream back, judges, and
+// takes the servers down, whatever happened.
+func (d *demo) on(ctx context.Context, cfg localcluster.Config, r *demoResult, fault func(context.Context, *localcluster.Cluster) error) (err error) {
+	began := time.Now()
+	cfg.Logger = demoLog(d.env)
+	c, err := localcluster.Start(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), demoDown)
+		defer cancel()
+		err = errors.Join(err, c.Down(down))
+	}()
+	version, err := serverVersion(ctx, c.URI())
+	if err != nil {
+		return fmt.Errorf("ask the server for its version: %w", err)
+	}
+	d.env.note("     mongod %s up in %s: %s", version, seconds(time.Since(began)), demoMembers(c))
+	chain, err := d.connect(ctx, d.env, c.URI())
+	if err != nil {
+		return err
+	}
+	l := r.load
+	d.env.note("     %s messages, %s a second: %s", humanize.Comma(int64(l.count)), humanize.Comma(int64(l.rate)),
+		seconds(time.Duration(float64(l.count)/l.rate*float64(time.Second))))
+	show := watchDemo(d.env, l)
+	faulted := make(chan error, 1)
+	if fault != nil {
+		go func() { faulted <- fault(ctx, c) }()
+	} else {
+		faulted <- nil
+	}
+	err = l.run(ctx, chain)
+	show.end()
+	if ctx.Err() != nil {
+		d.env.note("stopped: sent %d, acknowledged %d, delivered %d", l.sent.Load(), l.acked.Load(), l.delivered.Load())
+	}
+	err = errors.Join(err, <-faulted, chain.close(context.WithoutCancel(ctx)))
+	if err != nil || ctx.Err() != nil {
+		return errors.Join(context.Cause(ctx), err)
+	}
+	if r.killed != "" {
+		r.outage, r.longest = l.outage(r.outage.Fault)
+	}
+	if err := l.readBack(ctx, c.URI(), demoDatabase, demoStream); err != nil {
+		return err
+	}
+	r.verdict = l.judge()
+	return r.save(d.out)
+}
+
+// fault kills the primary in the middle of the load, and starts it again when the set has recovered.
+func (d *demo) fault(ctx context.Context, c *localcluster.Cluster, r *demoResult) error {
+	l := r.load
+	rng := rand.New(rand.NewPCG(d.seed, 2))
+	middle := max(1, int64(l.count)*int64(45+rng.IntN(11))/100)
+	for l.sent.Load() < middle {
+		if err := sleepUntil(ctx, time.Now().Add(time.Millisecond)); err != nil {
+			return nil // the load says so
+		}
+	}
+	primary := ""
+	for _, m := range c.Status(ctx) {
+		if m.Role == localcluster.RolePrimary {
+			primary = m.Name
+		}
+	}
+	if primary == "" {
+		return errors.New("no primary to kill")
+	}
+	at := time.Since(l.start)
+	number := l.sent.Load()
+	if _, err := c.Kill(ctx, primary); err != nil {
+		return err
+	}
+	r.killed, r.outage = primary, latency.Outage{Fault: at}
+	l.watch.Store(l.sent.Load() + 1) // sent when the process was gone: only a new primary can acknowledge it
+	d.env.note("     kill -9 of the primary %s at message %s", primary, humanize.Comma(number))
+	select {
+	case <-l.seen:
+	case <-ctx.Done():
+		return nil
+	case <-time.After(demoPatience):
+		return errors.New("nothing was acknowledged any more after the primary had been killed")
+	}
+	d.env.note("     first acknowledgement %s later, from a new primary", latency.Text(time.Since(l.start)-at))
+	if err := sleepUntil(ctx, time.Now().Add(demoSettle)); err != nil {
+		return nil
+	}
+	if _, err := c.Start(ctx, primary); err != nil {
+		return err
+	}
+	d.env.note("     %s started again", primary)
+	return nil
+}
+
+// report prints the tables on standard output and returns the verdict as an error.
+func (d *demo) report(results []*demoResult, took time.Duration) error {
+	var b strings.Builder
+	ok := true
+	fmt.Fprintf(&b, "\n%s\n%s\n", demoTable(results), latencyTable(results))
+	for _, r := range results {
+		ok = ok && r.verdict.OK()
+		fmt.Fprintf(&b, "  %-20s %s\n  %-20s %s\n", r.column, r.csv, "", r.png)
+	}
+	for _, r := range results {
+		if !r.verdict.OK() {
+			fmt.Fprintf(&b, "\n%s: %s\n", r.title, r.verdict)
+		}
+	}
+	word := "PASSED: no acknowledged message lost, none doubled, each producer's order kept"
+	if !ok {
+		word = "FAILED: see above"
+	}
+	fmt.Fprintf(&b, "\n%s (seed %d, %s)\n", word, d.seed, seconds(took))
+	if _, err := fmt.Fprint(d.env.stdout, b.String()); err != nil {
+		return stdoutErr(err)
+	}
+	if !ok {
+		return &codeError{code: exitFailed}
+	}
+	return nil
+}
+
+func demoMembers(c *localcluster.Cluster) string {
+	var all []string
+	for _, m := range c.Members() {
+		all = append(all, fmt.Sprintf("%s on %s", m.Name, m.Addr))
+	}
+	return strings.Join(all, ", ")
+}
+
+// seconds writes a duration for people.
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
