@@ -149,7 +149,8 @@ func (r *produceRun) run(ctx context.Context) error {
 	defer wg.Wait()
 	wg.Go(func() {
 		// Not ctx: on request the feeding stops, and what was accepted is sent (I7).
-		if err := r.prod.Run(context.WithoutCancel(ctx)); err != nil {
+		err := r.prod.Run(context.WithoutCancel(ctx))
+		if err != nil && !errors.Is(err, record.ErrClosed) { // closed before it ran: there was nothing to send
 			fail(err)
 		}
 	})

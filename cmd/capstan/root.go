@@ -100,6 +100,8 @@ func newRootCmd(env *environ) *cobra.Command {
 	root.AddCommand(
 		newProduceCmd(env),
 		newTailCmd(env),
+		newStreamCmd(env),
+		newCheckpointCmd(env),
 		newClusterCmd(env),
 		newDemoCmd(env),
 		newVersionCmd(env),
