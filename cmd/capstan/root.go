@@ -104,6 +104,7 @@ func newRootCmd(env *environ) *cobra.Command {
 		newCheckpointCmd(env),
 		newClusterCmd(env),
 		newDemoCmd(env),
+		newBenchCmd(env),
 		newVersionCmd(env),
 	)
 	return root
