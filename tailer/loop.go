@@ -1,0 +1,361 @@
+package tailer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
+	"github.com/seed-12ef14e5/capstan/internal/retry"
+	"github.com/seed-12ef14e5/capstan/record"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+const (
+	// idleMaxWait is the longest wait between two looks (two commands each) for a missing or empty stream.
+	idleMaxWait = 1500 * time.Millisecond
+	// confirmFirstWait and confirmMaxWait are the waits between two questions about one batch.
+	confirmFirstWait = 2 * time.Millisecond
+	confirmMaxWait   = 100 * time.Millisecond
+	// maxPatience bounds by how much the deadlines of openings and getMores grow while they are what
+	// ends every attempt: a stream that takes longer to scan must be readable too.
+	maxPatience = 64
+	// causalPatience: after so many deadlines in a row, a member that never reaches the last known
+	// operation is no longer waited for.
+	causalPatience = 4
+	// clockCheck is how often a tail with a bound looks whether the server's clock stepped back.
+	clockCheck = 5 * time.Second
+	// logEvery limits how often a lasting outage is logged.
+	logEvery = 10 * time.Second
+)
+
+// loop reads a stream and hands batches over. All of it belongs to one goroutine.
+type loop struct {
+	cfg        Config
+	ns         string
+	subject    record.SubjectPattern
+	logger     zerolog.Logger
+	collection *mongo.Collection
+	member     *member
+	direct     bool // a direct connection: it reads from whatever is at its end
+
+	out    chan<- []record.Record
+	free   <-chan []record.Record
+	opened func()
+
+	// after is the resume position: the last message that was handed over or passed. It moves in
+	// moveTo only.
+	after record.Position
+	// placed: the marks say what is old. Until then only the place of after does.
+	placed bool
+	// ours: the message at after has src and seq.
+	ours   bool
+	start  record.Start
+	since  record.Timestamp
+	ledger ledger
+	ids    recent
+	intern record.Interner
+	primer record.Position
+	born   bool // the first message of the first reading has been looked at
+
+	uuid        bson.Binary
+	fingerprint string
+	identified  bool
+	dropped     bool // the last look found nothing: no need to ask for a new name again
+	server      hello
+	opTime      record.Timestamp
+	unfiltered  bool // the next tail reads without a bound
+	patience    int  // 1, 2, 4 … while deadlines end every attempt
+	meanSize    int
+
+	end record.ID // the message at which UntilEnd stops
+
+	batch    []record.Record
+	spare    []record.Record
+	skipped  map[string]int64
+	progress time.Time
+	clock    time.Time // of the last clockCheck
+	moved    bool      // this session handed something over, or found that nothing is there
+}
+
+// outage is the state of a series of failures.
+type outage struct {
+	since     time.Time
+	logged    time.Time
+	connected bool // at least one session was opened
+}
+
+// run reads until ctx ends or nothing more can be read, and returns why: record.ErrClosed, io.EOF, or a
+// typed error.
+func (l *loop) run(ctx context.Context) error {
+	wait, look := retry.New(retry.Policy{}), retry.New(retry.Policy{Max: idleMaxWait})
+	out := outage{since: time.Now()}
+	for {
+		l.moved = false
+		opened, err := l.session(ctx)
+		if opened {
+			out = outage{connected: true}
+		}
+		if l.moved {
+			wait.Progress()
+			look.Progress()
+		}
+		pause := wait
+		switch {
+		case ctx.Err() != nil:
+			return record.ErrClosed
+		case errors.Is(err, errEnd):
+			return io.EOF
+		case errors.Is(err, errMissing), errors.Is(err, errEmpty):
+			out, pause = outage{connected: true}, look
+			err = l.idle(ctx, err)
+		default:
+			err = l.failed(err, opened, &out, wait.Attempts())
+		}
+		if err != nil {
+			return err
+		}
+		// A tail that got somewhere starts again at once: under a fast rollover every wait costs messages.
+		if !l.moved && pause.Wait(ctx, nil) != nil {
+			return record.ErrClosed
+		}
+	}
+}
+
+// idle is called while there is nothing to tail. A nil error means: wait and look again.
+func (l *loop) idle(ctx context.Context, why error) error {
+	call(l.cfg.Hooks.OnWait, reason(why))
+	switch {
+	case errors.Is(why, errMissing) && l.cfg.Wait == FailIfMissing:
+		return fmt.Errorf("tail %s: %w", l.ns, ErrNotFound)
+	case errors.Is(why, errMissing):
+		l.identified = false
+	case l.cfg.Prime != nil:
+		ctx, cancel := context.WithTimeout(ctx, l.cfg.AttemptTimeout)
+		defer cancel()
+		if err := l.cfg.Prime(ctx, l.collection); err != nil && ctx.Err() == nil {
+			l.logger.Warn().Err(err).Msg("the empty stream cannot be primed; waiting for its first message")
+		}
+	}
+	if l.cfg.UntilEnd {
+		return io.EOF
+	}
+	if l.start.Where == record.Latest && l.after.IsZero() {
+		l.start = record.Start{Where: record.Earliest} // everything that comes is new
+	}
+	l.opened()
+	return nil
+}
+
+// failed decides what a tail's end means. A nil error means: open again.
+func (l *loop) failed(err error, opened bool, out *outage, attempts int) error {
+	why := reason(err)
+	switch {
+	case errors.Is(err, errReread):
+		l.unfiltered = true
+	case errors.Is(err, errWatchdog):
+		l.patience = min(2*l.patience, maxPatience)
+	}
+	switch mongoerr.Classify(err).Tail {
+	case mongoerr.TailGone:
+		l.identified = false
+	case mongoerr.TailRefused:
+		if fatal := l.refused(err); fatal != nil {
+			return fatal
+		}
+	}
+	if mongoerr.BadCredentials(err) && !out.connected {
+		return fmt.Errorf("tail %s: %w", l.ns, err)
+	}
+	if opened {
+		l.logger.Info().Str("reason", why).Err(err).Msg("the tail ended; opening it again")
+		call(l.cfg.Hooks.OnReopen, why)
+		return nil
+	}
+	now := time.Now()
+	if out.since.IsZero() {
+		out.since = now
+	}
+	down := now.Sub(out.since)
+	if !out.connected && down >= l.cfg.ConnectTimeout {
+		return fmt.Errorf("connect to tail %s: %w", l.ns, err)
+	}
+	if out.connected && l.cfg.MaxOutage > 0 && down >= l.cfg.MaxOutage {
+		return &OutageError{Namespace: l.ns, For: down, Attempts: attempts + 1, Err: err}
+	}
+	if now.Sub(out.logged) >= logEvery {
+		out.logged = now
+		l.logger.Warn().Str("reason", why).Err(err).Dur("for", down).Int("attempts", attempts+1).Msg("the tail cannot be opened; trying on")
+	}
+	call(l.cfg.Hooks.OnReopen, why)
+	return nil
+}
+
+// refused returns the error to end with, or nil if err is none of the server's.
+func (l *loop) refused(err error) error {
+	for _, ours := range []error{errMoved, errNotPrimary, errWatchdog, errReread, errAnchorGone, errExhausted} {
+		if errors.Is(err, ours) {
+			return nil
+		}
+	}
+	switch {
+	case mongoerr.IsNotCapped(err):
+		return &NotCappedError{Namespace: l.ns, Kind: "collection"}
+	case mongoerr.IsView(err):
+		return &NotCappedError{Namespace: l.ns, Kind: "view"}
+	case mongoerr.IsUnauthorized(err):
+		return fmt.Errorf("tail %s: the user needs the read role on the database (find and listCollections): %w", l.ns, err)
+	}
+	return fmt.Errorf("tail %s: %w", l.ns, err)
+}
+
+// session opens one tail on one member and reads from it until it ends. It reports whether the tail
+// was opened.
+func (l *loop) session(ctx context.Context) (opened bool, err error) {
+	sctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	l.member.begin(end)
+	var watch sync.WaitGroup
+	watch.Go(func() { l.member.watch(sctx) })
+	defer func() {
+		// A command that was cut because the primary moved says "cancelled": the cause says why.
+		if errors.Is(context.Cause(sctx), errMoved) && (errors.Is(err, context.Canceled) || errors.Is(err, errMoved) || mongoerr.Classify(err).Network) {
+			to, _ := l.member.primary.Current()
+			if l.cfg.Hooks.OnMove != nil {
+				l.cfg.Hooks.OnMove(l.member.at(), to)
+			}
+			err = errMoved
+		}
+		l.member.finish()
+		end(nil)
+		watch.Wait()
+	}()
+	if l.server, err = l.hello(sctx); err != nil {
+		return false, err
+	}
+	if !l.server.primary && !l.direct {
+		return false, errNotPrimary
+	}
+	l.member.setFollow(l.server.replicaSet && !l.server.mongos && !l.direct)
+	if !l.identified {
+		if err = l.identify(sctx); err != nil {
+			return false, err
+		}
+	}
+	p, err := l.plan(sctx)
+	if err != nil {
+		return false, err
+	}
+	if l.cfg.UntilEnd && p.anchor == l.end {
+		return false, errEnd // behind the newest message already
+	}
+	cur, err := l.openTail(sctx, p)
+	if err != nil {
+		return false, err
+	}
+	defer l.closeCursor(ctx, cur)
+	if cur.ID() == 0 && cur.RemainingBatchLength() == 0 {
+		return false, errEmpty // an empty capped collection: the server opens no tail on it
+	}
+	l.unfiltered = false
+	l.clock = time.Now()
+	l.logger.Debug().Str("member", l.member.at()).Bool("bound", p.filtered()).Msg("tail opened")
+	call(l.cfg.Hooks.OnOpen, l.member.at())
+	return true, l.read(ctx, sctx, cur, p)
+}
+
+// read hands over what cur yields until it ends. ctx is the stream's, sctx the session's: a batch that
+// waits for a slow consumer is not lost because the primary moves.
+func (l *loop) read(ctx, sctx context.Context, cur *mongo.Cursor, p *plan) error {
+	for {
+		n, err := l.fetch(sctx, cur, p)
+		if err != nil {
+			return err
+		}
+		gone, err := l.anchorGone(sctx, p)
+		if err != nil {
+			return err
+		}
+		if gone {
+			return errAnchorGone
+		}
+		if !p.first || !p.waiting {
+			l.opened()
+		}
+		if len(l.batch) > 0 {
+			if err := l.deliver(ctx, sctx, p); err != nil {
+				return err
+			}
+		}
+		if n == 0 {
+			l.moved = true
+			if err := l.quiet(ctx); err != nil {
+				return err
+			}
+		}
+		if p.filtered() && time.Since(l.clock) >= clockCheck {
+			l.clock = time.Now()
+			back, err := l.steppedBack(sctx, p)
+			if err != nil {
+				return err
+			}
+			if back {
+				return errReread
+			}
+		}
+	}
+}
+
+// fetch reads one batch into l.batch, waiting for at most the await. It returns how many documents
+// came, old ones included; 0 means that nothing more is there at present.
+func (l *loop) fetch(ctx context.Context, cur *mongo.Cursor, p *plan) (int, error) {
+	cur.SetBatchSize(l.batchSize())
+	// The watchdog: every getMore has a deadline. With the driver's defaults a frozen server held a tail
+	// for 68.8 s.
+	ctx, cancel := context.WithTimeout(ctx, l.await()+l.cfg.AttemptTimeout*time.Duration(l.patience))
+	defer cancel()
+	l.batch = l.batch[:0]
+	n, size := 0, 0
+	more := cur.TryNext(ctx)
+	for more {
+		n, size = n+1, size+len(cur.Current)
+		if err := l.accept(cur.Current, p); err != nil {
+			return n, err
+		}
+		if cur.RemainingBatchLength() == 0 {
+			break // the next call would go to the server
+		}
+		more = cur.TryNext(ctx)
+	}
+	if n > 0 && !more && cur.Err() == nil {
+		return n, errExhausted
+	}
+	if n > 0 {
+		l.patience = 1
+		l.meanSize = (l.meanSize + size/n + 1) / 2
+		if l.cfg.Hooks.OnBatch != nil {
+			l.cfg.Hooks.OnBatch(n, size)
+		}
+		return n, nil
+	}
+	switch {
+	case cur.Err() != nil: // final for this cursor
+		return 0, fmt.Errorf("read from the tail of %s: %w", l.ns, l.late(ctx, cur.Err()))
+	case cur.ID() == 0: // dead without an error
+		return 0, errExhausted
+	default: // nothing yet
+		l.patience = 1
+		return 0, nil
+	}
+}
+
+func call(hook func(string), arg string) {
+	if hook != nil {
+		hook(arg)
+	}
+}

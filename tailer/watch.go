@@ -1,0 +1,112 @@
+package tailer
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/seed-12ef14e5/capstan/internal/topology"
+	"go.mongodb.org/mongo-driver/v2/event"
+)
+
+// member knows on which member of the deployment the present session runs its commands, and ends the
+// session when another one takes the writes: after a stepdown the server says nothing, and a tail that
+// stays reads on a secondary, whose order differs and whose wake-ups are missed.
+//
+// The driver does not say on which member a cursor is; its command monitor does. Safe for concurrent
+// use.
+type member struct {
+	primary topology.Primary
+
+	mu     sync.Mutex
+	addr   string // of the session's last command; "" before the first
+	follow bool   // false behind a mongos, or on a direct connection: there is nowhere to go
+	end    context.CancelCauseFunc
+}
+
+// monitor returns the monitor to set on the client; events are handed on to next, which may be nil.
+func (m *member) monitor(next *event.CommandMonitor) *event.CommandMonitor {
+	mon := event.CommandMonitor{}
+	if next != nil {
+		mon = *next
+	}
+	after := mon.Started
+	mon.Started = func(ctx context.Context, e *event.CommandStartedEvent) {
+		addr, _, _ := strings.Cut(e.ConnectionID, "[")
+		m.started(addr)
+		if after != nil {
+			after(ctx, e)
+		}
+	}
+	return &mon
+}
+
+// begin starts a session that end can end.
+func (m *member) begin(end context.CancelCauseFunc) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.addr, m.follow, m.end = "", false, end
+}
+
+// finish ends the session: the commands that clean up behind it run where they must.
+func (m *member) finish() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.end = nil
+}
+
+// started notes that a command of this session goes to addr.
+func (m *member) started(addr string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.end == nil {
+		return
+	}
+	if m.follow && m.addr != "" && addr != m.addr {
+		// The commands of one session belong to one member: the cursor would be on another one than the
+		// look-ups before it.
+		m.end(errMoved)
+	}
+	m.addr = addr
+}
+
+// setFollow says whether this deployment has a primary that can change.
+func (m *member) setFollow(on bool) {
+	m.mu.Lock()
+	m.follow = on
+	m.mu.Unlock()
+	if on {
+		addr, _ := m.primary.Current()
+		m.moved(addr)
+	}
+}
+
+// at returns the address of the member of the session, "" while it is not known.
+func (m *member) at() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.addr
+}
+
+// watch follows the topology until ctx ends.
+func (m *member) watch(ctx context.Context) {
+	for {
+		addr, changed := m.primary.Current()
+		m.moved(addr)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// moved ends the session if the primary is at another address than the session. While no primary is
+// known, the session stays where it is.
+func (m *member) moved(primary string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.end != nil && m.follow && primary != "" && m.addr != "" && m.addr != primary {
+		m.end(errMoved)
+	}
+}
