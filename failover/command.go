@@ -36,8 +36,9 @@ const (
 type server interface {
 	// insert runs an insert command on the primary, once, and returns its reply.
 	insert(ctx context.Context, cmd bson.Raw) (bson.Raw, error)
-	// find runs a find command on the primary and returns all that it yields.
-	find(ctx context.Context, cmd bson.D) ([]bson.Raw, error)
+	// find runs a find command on the primary and returns all that it yields, and the operation time of
+	// the reply (zero on a standalone server).
+	find(ctx context.Context, cmd bson.D) ([]bson.Raw, bson.Timestamp, error)
 }
 
 // database is the server that a Layer is connected to.
@@ -55,21 +56,28 @@ func (d *database) insert(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
 	return c.Database(d.name).RunCommand(ctx, cmd).Raw()
 }
 
-func (d *database) find(ctx context.Context, cmd bson.D) ([]bson.Raw, error) {
+func (d *database) find(ctx context.Context, cmd bson.D) (docs []bson.Raw, at bson.Timestamp, err error) {
 	c, err := d.layer.connected()
 	if err != nil {
-		return nil, err
+		return nil, at, err
 	}
-	cur, err := c.Database(d.name).RunCommandCursor(ctx, cmd)
+	sess, err := c.StartSession() // no round trip; it notes the operation time of the replies
 	if err != nil {
-		return nil, err
+		return nil, at, err
+	}
+	defer sess.EndSession(ctx)
+	cur, err := c.Database(d.name).RunCommandCursor(mongo.NewSessionContext(ctx, sess), cmd)
+	if err != nil {
+		return nil, at, err
 	}
 	defer closeCursor(ctx, cur)
-	var docs []bson.Raw
 	for cur.Next(ctx) {
 		docs = append(docs, append(bson.Raw(nil), cur.Current...))
 	}
-	return docs, cur.Err()
+	if t := sess.OperationTime(); t != nil {
+		at = *t
+	}
+	return docs, at, cur.Err()
 }
 
 // closeCursor ends a cursor also when ctx has ended: one that is not closed stays at the server.
@@ -167,13 +175,12 @@ func (w *StreamWriter) check(doc bson.Raw) error {
 	return nil
 }
 
-// findCommand builds a find on the stream. It reads what the majority has (see readBack), and at
-// least what the last acknowledged write of this writer left: a new primary's majority view may lag
-// behind it.
-func (w *StreamWriter) findCommand(filter bson.D, more ...bson.E) bson.D {
-	concern := bson.D{{Key: "level", Value: "majority"}}
-	if !w.committedAt.IsZero() {
-		concern = append(concern, bson.E{Key: "afterClusterTime", Value: w.committedAt})
+// findCommand builds a find on the stream, with a read concern that waits for the cluster time after,
+// unless that is zero.
+func (w *StreamWriter) findCommand(level string, after bson.Timestamp, filter bson.D, more ...bson.E) bson.D {
+	concern := bson.D{{Key: "level", Value: level}}
+	if !after.IsZero() {
+		concern = append(concern, bson.E{Key: "afterClusterTime", Value: after})
 	}
 	return append(bson.D{
 		{Key: "find", Value: w.coll},

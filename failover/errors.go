@@ -25,6 +25,9 @@ var errEvicted = errors.New("the stream has overwritten everything that was in i
 	"so a message that is not found may have been stored and evicted, and sending it again could store it twice; " +
 	"a larger stream, or a shorter budget, avoids this")
 
+// errUncommitted is the reason to look again.
+var errUncommitted = errors.New("the primary has the messages, and the majority has not yet")
+
 // ReplacedError says that the stream is not the collection that it was when the writer was made:
 // someone dropped, re-created or renamed it. Nothing more can be written.
 type ReplacedError struct {

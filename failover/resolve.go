@@ -3,7 +3,7 @@ package failover
 import (
 	"bytes"
 	"context"
-	"errors"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -55,7 +55,7 @@ func (a *anchors) ids() []record.ID {
 // placeAnchor notes the newest message of the stream before the first attempt of a call. It is read
 // with majority, so that no election takes it away.
 func (w *StreamWriter) placeAnchor(ctx context.Context, b *batch) error {
-	docs, err := w.find(ctx, w.newestCommand())
+	docs, _, err := w.find(ctx, w.newestCommand("majority"))
 	switch {
 	case err == nil:
 		if len(docs) > 0 {
@@ -70,17 +70,17 @@ func (w *StreamWriter) placeAnchor(ctx context.Context, b *batch) error {
 	return nil
 }
 
-func (w *StreamWriter) newestCommand() bson.D {
-	return w.findCommand(bson.D{}, bson.E{Key: "sort", Value: bson.D{{Key: "$natural", Value: -1}}},
+func (w *StreamWriter) newestCommand(level string) bson.D {
+	return w.findCommand(level, bson.Timestamp{}, bson.D{}, bson.E{Key: "sort", Value: bson.D{{Key: "$natural", Value: -1}}},
 		bson.E{Key: "limit", Value: 1}, bson.E{Key: "singleBatch", Value: true}, bson.E{Key: "projection", Value: bson.D{{Key: record.FieldID, Value: 1}}})
 }
 
-func (w *StreamWriter) find(ctx context.Context, cmd bson.D) (docs []bson.Raw, err error) {
+func (w *StreamWriter) find(ctx context.Context, cmd bson.D) (docs []bson.Raw, at bson.Timestamp, err error) {
 	err = w.layer.attempt(ctx, 0, func(ctx context.Context) (err error) {
-		docs, err = w.srv.find(ctx, cmd)
+		docs, at, err = w.srv.find(ctx, cmd)
 		return err
 	})
-	return docs, err
+	return docs, at, err
 }
 
 // readFailed tells an error that another try may not meet from one that ends the call.
@@ -91,48 +91,77 @@ func (w *StreamWriter) readFailed(err error) error {
 	return final{w.replaced(err)}
 }
 
-// readBack asks which of the documents that may be stored are, and moves base over them.
+// readBack finds out which of the documents that may be stored are, and moves base over them. It
+// looks twice, as absence and presence need different read concerns:
 //
-// The read concern is majority: what it shows has been committed and cannot be rolled back, so it
-// may be acknowledged. "local" would also show what a cut-off primary alone has; "linearizable"
-// takes one document and blocks where there is no majority. The price is that something applied and
-// not yet committed is not found, and is sent again: the server answers that with a duplicate key,
-// after having waited for the majority, and the next read-back finds it.
+//   - "local" on the primary says what is not there. The primary has all that can ever have come of
+//     our attempts (late execution on a former primary is rolled back), committed or not. A majority
+//     view lags: sending again what it does not show could store twice what is evicted meanwhile.
+//   - "majority", at the time of the first read or later, says what is there to stay, and only that
+//     may be acknowledged: a cut-off primary shows things with "local" that will be rolled back.
+//     Waiting for that time makes the server answer at the commit ("linearizable" would take one
+//     document at a time).
 func (w *StreamWriter) readBack(ctx context.Context, b *batch) error {
-	end := max(b.base+1, b.open, b.sent)
-	ids := idsOf(b.docs[b.base:end])
-	found, err := w.find(ctx, w.readBackCommand(b.docs[b.base:end], append(ids, w.anchors.ids()...)))
+	docs := b.docs[b.base:max(b.base+1, b.open, b.sent)]
+	ids := idsOf(docs)
+	anchorIDs := w.anchors.ids()
+	local, at, err := w.lookUp(ctx, "local", bson.Timestamp{}, docs, append(ids, anchorIDs...))
 	if err != nil {
-		return w.readFailed(err)
-	}
-	stored := make(map[record.ID]bson.Raw, len(found))
-	for _, doc := range found {
-		stored[idOf(doc)] = doc
-	}
-	anchored := false
-	for _, id := range w.anchors.ids() {
-		_, there := stored[id]
-		anchored = anchored || there
-	}
-	if n := w.prefix(b.docs[b.base:end], ids, stored, anchored); n > 0 {
-		if b.base+n < b.open { // the command was cut in the middle: the next one is smaller
-			w.perCommand = max(minCommandDocuments, min(w.perCommand, b.sent-b.base)/2)
-		}
-		b.base += n
-		w.anchors.set(idOf(b.docs[b.base-1])) // the last of them was found
-		if _, rejected := b.verdict.(*record.RejectedError); rejected {
-			b.verdict = nil // the document that it was about is stored after all
-		}
-	} else if doc, taken := stored[ids[0]]; taken && !w.same(b.docs[b.base], doc) {
-		return final{w.rejected(b, record.ErrExists)}
-	} else if err := w.missing(ctx, b, anchored); err != nil {
 		return err
+	}
+	anchored := slices.ContainsFunc(anchorIDs, func(id record.ID) bool { return local[id] != nil })
+	n := 0
+	if slices.ContainsFunc(ids, func(id record.ID) bool { return local[id] != nil }) {
+		committed, _, err := w.lookUp(ctx, "majority", at, docs, ids)
+		if err != nil {
+			return err
+		}
+		if doc := committed[ids[0]]; doc != nil && !w.same(docs[0], doc) {
+			return final{w.rejected(b, record.ErrExists)}
+		}
+		n = w.prefix(docs, ids, committed, anchored)
+	}
+	switch {
+	case n > 0:
+		w.found(b, n)
+	case local[ids[0]] != nil:
+		b.open = max(b.open, b.base+1)
+		return errUncommitted
+	default:
+		if err := w.missing(ctx, b, anchored); err != nil {
+			return err
+		}
 	}
 	if b.verdict != nil {
 		return final{b.verdict}
 	}
 	b.unresolved, b.duplicate = false, false
 	return nil
+}
+
+// found moves base over n documents that the majority has.
+func (w *StreamWriter) found(b *batch, n int) {
+	if b.base+n < b.open { // the command was cut in the middle: the next one is smaller
+		w.perCommand = max(minCommandDocuments, min(w.perCommand, b.sent-b.base)/2)
+	}
+	b.base += n
+	w.anchors.set(idOf(b.docs[b.base-1]))
+	if _, rejected := b.verdict.(*record.RejectedError); rejected {
+		b.verdict = nil // the document that it was about is stored after all
+	}
+}
+
+// lookUp reads the documents with the given ids.
+func (w *StreamWriter) lookUp(ctx context.Context, level string, after bson.Timestamp, docs []bson.Raw, ids []record.ID) (map[record.ID]bson.Raw, bson.Timestamp, error) {
+	found, at, err := w.find(ctx, w.lookUpCommand(level, after, docs, ids))
+	if err != nil {
+		return nil, at, w.readFailed(err)
+	}
+	byID := make(map[record.ID]bson.Raw, len(found))
+	for _, doc := range found {
+		byID[idOf(doc)] = doc
+	}
+	return byID, at, nil
 }
 
 // prefix returns how many of docs, from the front, are stored. Where the first of them are not
@@ -160,7 +189,7 @@ func (w *StreamWriter) prefix(docs []bson.Raw, ids []record.ID, stored map[recor
 	return n
 }
 
-// missing decides what to do when a read-back did not find docs[base].
+// missing decides what to do when the primary does not have docs[base].
 func (w *StreamWriter) missing(ctx context.Context, b *batch, anchored bool) error {
 	switch {
 	case b.duplicate && w.proves():
@@ -168,16 +197,13 @@ func (w *StreamWriter) missing(ctx context.Context, b *batch, anchored bool) err
 		// was evicted, or deleted. It was stored.
 		b.base++
 		return nil
-	case b.duplicate:
-		b.open = max(b.open, b.base+1)
-		return errors.New("the server has a document with this _id, and its majority has not")
 	case b.verdict != nil, anchored, b.open <= b.base:
 		return nil
 	case len(w.anchors.ids()) > 0:
 		return final{errEvicted} // I1: sending again could store it twice
 	}
 	// The stream was empty before the first attempt. If it is still, nothing was evicted.
-	docs, err := w.find(ctx, w.newestCommand())
+	docs, _, err := w.find(ctx, w.newestCommand("local"))
 	if err != nil {
 		return w.readFailed(err)
 	}
@@ -187,14 +213,14 @@ func (w *StreamWriter) missing(ctx context.Context, b *batch, anchored bool) err
 	return nil
 }
 
-// readBackCommand asks for the documents with the given ids: no more of them than it takes to tell
-// ours from another's.
-func (w *StreamWriter) readBackCommand(docs []bson.Raw, ids []record.ID) bson.D {
+// lookUpCommand asks for the documents with the given ids: no more of them than it takes to tell ours
+// from another's.
+func (w *StreamWriter) lookUpCommand(level string, after bson.Timestamp, docs []bson.Raw, ids []record.ID) bson.D {
 	in := make(bson.A, len(ids))
 	for i, id := range ids {
 		in[i] = id.RawValue()
 	}
-	cmd := w.findCommand(bson.D{{Key: record.FieldID, Value: bson.D{{Key: "$in", Value: in}}}},
+	cmd := w.findCommand(level, after, bson.D{{Key: record.FieldID, Value: bson.D{{Key: "$in", Value: in}}}},
 		bson.E{Key: "batchSize", Value: len(ids)})
 	if w.cfg.Same == nil && allNumbered(docs) {
 		cmd = append(cmd, bson.E{Key: "projection", Value: bson.D{{Key: record.FieldSrc, Value: 1}, {Key: record.FieldSeq, Value: 1}}})

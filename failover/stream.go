@@ -36,12 +36,11 @@ type StreamWriter struct {
 	coll  string
 	cfg   StreamConfig
 
-	loop        *retry.Loop
-	buf         []byte
-	perCommand  int            // documents per command: halved when commands are cut, doubled when not
-	anchors     anchors        // what must still be in the stream before anything is sent again
-	committedAt bson.Timestamp // the cluster's time at the last acknowledged write; zero on a standalone
-	outage      Outage         // Start is zero while there is none
+	loop       *retry.Loop
+	buf        []byte
+	perCommand int     // documents per command: halved when commands are cut, doubled when not
+	anchors    anchors // what must still be in the stream before anything is sent again
+	outage     Outage  // Start is zero while there is none
 }
 
 // Stream returns a writer to the capped collection db.coll. No I/O; a bad StreamConfig is reported
@@ -164,7 +163,7 @@ func (w *StreamWriter) send(ctx context.Context, b *batch) error {
 		return final{fmt.Errorf("the server says it inserted %d of %d messages and names no error", got, n)}
 	}
 	b.base += n // I1: acknowledged by the write concern, without a word of doubt in the reply
-	w.committed(b, reply)
+	w.anchors.set(idOf(b.docs[b.base-1]))
 	w.perCommand = min(2*w.perCommand, maxCommandDocuments)
 	return nil
 }
@@ -185,7 +184,7 @@ func (w *StreamWriter) failed(b *batch, n int, err error) error {
 		b.open, b.unresolved = max(b.open, end), true
 	case c.Index > 0:
 		b.base += c.Index // an ordered insert stops at the first error
-		w.committed(b, mongoerr.Reply(err))
+		w.anchors.set(idOf(b.docs[b.base-1]))
 	}
 	// A server that refuses a whole command has done nothing of it only if it says so before it starts;
 	// of a code that also comes up between two documents of a batch, one cannot know.
@@ -250,17 +249,12 @@ func (w *StreamWriter) giveUp(b *batch, err error) error {
 	return err
 }
 
-// committed notes that docs[:base] are committed, as the server's reply says.
-func (w *StreamWriter) committed(b *batch, reply bson.Raw) {
-	w.anchors.set(idOf(b.docs[b.base-1]))
-	if t, i, ok := reply.Lookup("operationTime").TimestampOK(); ok && w.proves() {
-		w.committedAt = bson.Timestamp{T: t, I: i}
-	}
-}
-
 // failing counts a failed attempt that began at start.
 func (w *StreamWriter) failing(start time.Time, b *batch, err error) {
 	c := mongoerr.Classify(err)
+	if errors.Is(err, errUncommitted) {
+		c = mongoerr.Class{Event: errUncommitted.Error()}
+	}
 	if w.outage.Start.IsZero() {
 		w.outage.Start = start
 		w.layer.cfg.Logger.Warn().Err(err).Str("stream", w.ns).Str("event", c.Event).Msg("writes are not acknowledged, trying again")

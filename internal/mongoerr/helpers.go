@@ -110,14 +110,3 @@ func CannotConnect(err error) bool {
 func BadCredentials(err error) bool {
 	return has(err, codeAuthenticationFailed, codeUserNotFound, codeAtlas)
 }
-
-// Reply returns the server's whole answer that err was made from, or nil if there was none.
-func Reply(err error) bson.Raw {
-	if we, ok := errors.AsType[mongo.WriteException](err); ok {
-		return we.Raw
-	}
-	if ce, ok := errors.AsType[mongo.CommandError](err); ok {
-		return ce.Raw
-	}
-	return nil
-}
