@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 
+	"github.com/seed-12ef14e5/capstan/consumer"
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
+	"github.com/seed-12ef14e5/capstan/stream"
+	"github.com/seed-12ef14e5/capstan/tailer"
 )
 
 // exitCodeOfLibraries knows the errors of capstan's packages.
@@ -11,16 +14,17 @@ func exitCodeOfLibraries(err error) int {
 	switch {
 	case mongoerr.BadCredentials(err), mongoerr.CannotConnect(err):
 		return exitConnect
+	case errors.As(err, new(*tailer.GapError)), errors.As(err, new(*consumer.OnGapError)):
+		return exitLost
 	}
 	return exitFailed
 }
 
 // hint says what to do about an error, in one line, or "".
 func hint(err error) string {
-	var coded *codeError
 	switch {
-	case errors.As(err, &coded):
-		return ""
+	case errors.As(err, new(*codeError)), errors.As(err, new(*stream.PrivilegeError)):
+		return "" // they say it
 	case mongoerr.BadCredentials(err):
 		return "the server refused the user or the password: check both, and authSource in the connection string"
 	case mongoerr.CannotConnect(err):
@@ -28,6 +32,8 @@ func hint(err error) string {
 			"(capstan cluster status, for a local one), and the TLS settings"
 	case mongoerr.IsUnauthorized(err):
 		return "this user may not do that: it needs the role readWrite on the stream's database (read is enough to tail without --durable)"
+	case errors.As(err, new(*tailer.GapError)), errors.As(err, new(*consumer.OnGapError)):
+		return "run it again with --on-gap report to go on behind the gap"
 	}
 	return ""
 }

@@ -100,6 +100,7 @@ func newRootCmd(env *environ) *cobra.Command {
 	root.AddCommand(
 		newProduceCmd(env),
 		newTailCmd(env),
+		newConsumeCmd(env),
 		newStreamCmd(env),
 		newCheckpointCmd(env),
 		newClusterCmd(env),
