@@ -69,8 +69,9 @@ type loop struct {
 	dropped     bool // the last look found nothing: no need to ask for a new name again
 	server      hello
 	opTime      record.Timestamp
-	unfiltered  bool // the next tail reads without a bound
-	patience    int  // 1, 2, 4 … while deadlines end every attempt
+	unfiltered  bool  // the next tail reads without a bound
+	base        *plan // of the first tail with a bound since the last one without
+	patience    int   // 1, 2, 4 … while deadlines end every attempt
 	meanSize    int
 
 	end record.ID // the message at which UntilEnd stops
@@ -263,6 +264,11 @@ func (l *loop) session(ctx context.Context) (opened bool, err error) {
 		return false, errEmpty // an empty capped collection: the server opens no tail on it
 	}
 	l.unfiltered = false
+	if !p.filtered() {
+		l.base = nil
+	} else if l.base == nil {
+		l.base = &plan{anchor: p.anchor, floor: p.floor}
+	}
 	l.clock = time.Now()
 	l.logger.Debug().Str("member", l.member.at()).Bool("bound", p.filtered()).Msg("tail opened")
 	call(l.cfg.Hooks.OnOpen, l.member.at())

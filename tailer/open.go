@@ -38,6 +38,8 @@ func (l *loop) plan(ctx context.Context) (*plan, error) {
 		l.end = newest.Position.ID
 	}
 	switch {
+	case l.unfiltered && l.base != nil:
+		return l.planAgain(ctx, newest)
 	case l.after.IsZero():
 		return l.planStart(newest), nil
 	case l.after.ID.IsZero():
@@ -83,6 +85,10 @@ func (l *loop) planAfter(ctx context.Context, newest *probe) (*plan, error) {
 	if at == nil {
 		return l.planLost(ctx, newest)
 	}
+	if at.primer {
+		l.start = record.Start{Where: record.Earliest}
+		return l.planStart(newest), nil
+	}
 	l.ours = at.Ours()
 	if l.after.TS.IsZero() {
 		l.after.TS = at.Position.TS
@@ -92,6 +98,26 @@ func (l *loop) planAfter(ctx context.Context, newest *probe) (*plan, error) {
 		l.ledger.marks.set(at.Src, at.Seq, at.Position.TS)
 	}
 	l.limit(p, newest)
+	return p, nil
+}
+
+// planAgain is the plan of a reader that met a hole which its own bound may have made. What the
+// bound hid stands behind the message at which the first of the tails with a bound began, not behind
+// the present position.
+func (l *loop) planAgain(ctx context.Context, newest *probe) (*plan, error) {
+	at, err := l.look(ctx, byID(l.base.anchor), 0)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{anchor: l.base.anchor, waiting: true, floor: l.base.floor, since: l.since, exact: true}
+	if at != nil {
+		return p, nil
+	}
+	oldest, err := l.look(ctx, bson.D{}, 1)
+	if err != nil {
+		return nil, err
+	}
+	p.anchor, p.waiting = record.ID{}, !l.evicted(oldest)
 	return p, nil
 }
 

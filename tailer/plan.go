@@ -103,8 +103,7 @@ func (p *plan) admit(r *record.Record, l *ledger, ids *recent) bool {
 		return p.overlap
 	}
 	if _, known := l.marks.get(r.Src); !known && (p.floor.IsZero() || r.Position.TS.Compare(p.floor) < 0) {
-		p.note(r, l, ids)
-		return false
+		return false // without a mark: it would make the src's next old message look new
 	}
 	return p.behind(r, l, ids)
 }

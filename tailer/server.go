@@ -207,7 +207,7 @@ func (l *loop) adopt(uuid bson.Binary) {
 	l.ledger.lost = true
 	l.after, l.primer, l.placed = record.Position{}, record.Position{}, true
 	l.start = record.Start{Where: record.Earliest}
-	l.since, l.unfiltered, l.ids, l.end = record.Timestamp{}, false, recent{}, record.ID{}
+	l.since, l.unfiltered, l.base, l.ids, l.end = record.Timestamp{}, false, nil, recent{}, record.ID{}
 }
 
 // recently is the timestamp from which on a src counts as active at the present position.
