@@ -13,6 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/seed-12ef14e5/capstan/checkpoint"
+	"github.com/seed-12ef14e5/capstan/consumer"
 	"github.com/seed-12ef14e5/capstan/failover"
 	"github.com/seed-12ef14e5/capstan/record"
 	"github.com/seed-12ef14e5/capstan/stream"
@@ -51,6 +53,9 @@ const (
 	demoStream   = "messages"
 	demoSize     = 1 << 30
 	demoMost     = 2_000_000
+
+	// demoClose bounds the closing of connections.
+	demoClose = 5 * time.Second
 )
 
 func newDemoCmd(env *environ) *cobra.Command {
@@ -117,37 +122,49 @@ func demoConnect(ctx context.Context, env *environ, uri string) (demoChain, erro
 	if err != nil {
 		return demoChain{}, err
 	}
-	info, err := stream.Ensure(ctx, client.Database(demoDatabase), demoStream, stream.Config{Size: demoSize, Logger: log})
-	if err = errors.Join(err, client.Disconnect(context.WithoutCancel(ctx))); err != nil {
+	chain, err := demoWire(ctx, client, base, log)
+	if err != nil {
+		return demoChain{}, errors.Join(err, client.Disconnect(context.WithoutCancel(ctx)))
+	}
+	return chain, nil
+}
+
+// demoWire makes the chain. client is for the stream's creation and the checkpoints, and is the chain's
+// from then on; the producer's layer and the tail have clients of their own.
+func demoWire(ctx context.Context, client *mongo.Client, base func() *options.ClientOptions, log zerolog.Logger) (demoChain, error) {
+	db := client.Database(demoDatabase)
+	info, err := stream.Ensure(ctx, db, demoStream, stream.Config{Size: demoSize, Logger: log})
+	if err != nil {
 		return demoChain{}, err
 	}
 	layer, err := failover.New(base(), failover.Config{Logger: log})
 	if err != nil {
 		return demoChain{}, err
 	}
+	store, err := checkpoint.NewMongo(db.Collection(checkpointCollection), checkpoint.MongoConfig{})
+	if err != nil {
+		return demoChain{}, err
+	}
 	return demoChain{
 		writer: layer.Stream(demoDatabase, demoStream, failover.StreamConfig{UUID: info.UUID, Size: info.Size}),
 		consume: func(ctx context.Context, opened func(), handle func(record.Record) error) error {
-			opened()
-			s, err := tailer.New(base(), demoDatabase, demoStream, tailer.Config{Start: record.Start{Where: record.Earliest}, Logger: log})
+			open := func(_ context.Context, from record.Start) (consumer.Source, error) {
+				opened()
+				return tailer.New(base(), demoDatabase, demoStream, tailer.Config{Start: from, Logger: log})
+			}
+			handler := consumer.HandlerFunc(func(_ context.Context, r record.Record) error { return handle(r) })
+			c, err := consumer.New("demo", open, handler, store, consumer.Config{
+				Stream: info.Namespace, Start: record.Start{Where: record.Earliest}, OnGap: handle, Logger: log,
+			})
 			if err != nil {
 				return err
 			}
-			defer s.Close()
-			for {
-				r, err := s.Next(ctx)
-				if err != nil {
-					return err
-				}
-				if err := handle(r); err != nil {
-					return err
-				}
-			}
+			return c.Run(ctx)
 		},
 		close: func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			ctx, cancel := context.WithTimeout(ctx, demoClose)
 			defer cancel()
-			return layer.Close(ctx)
+			return errors.Join(layer.Close(ctx), client.Disconnect(ctx))
 		},
 	}, nil
 }

@@ -19,8 +19,8 @@ import (
 // demoChain is what a load goes through.
 type demoChain struct {
 	writer producer.Writer
-	// consume hands every message from the oldest on to handle, until ctx ends; opened is called
-	// whenever the source is opened, and ready once it is for the first time.
+	// consume hands every message from the oldest on to handle, and every gap, until ctx ends; opened
+	// is called whenever the source is opened.
 	consume func(ctx context.Context, opened func(), handle func(record.Record) error) error
 	close   func(ctx context.Context) error
 }
@@ -40,8 +40,6 @@ func (l *demoLoad) run(ctx context.Context, c demoChain) error {
 		err := c.consume(consuming, reader.Resumed, func(r record.Record) error { return l.receive(reader, r) })
 		if consuming.Err() == nil {
 			err = errors.Join(errors.New("the consumer ended by itself"), err)
-		} else if errors.Is(err, context.Canceled) {
-			err = nil
 		}
 		consumed <- err
 	}()
