@@ -198,7 +198,9 @@ func consume(ctx context.Context, env *environ, o consumeOptions) error {
 	}
 	err = c.Run(ctx)
 	closeHandler()
-	env.note("%s", r.summary(c.Status()))
+	if err == nil || !c.Status().Seen.IsZero() {
+		env.note("%s", r.summary(c.Status()))
+	}
 	return err
 }
 

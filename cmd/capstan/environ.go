@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -79,8 +80,7 @@ func (e *environ) prepare(cmd *cobra.Command) error {
 	return nil
 }
 
-// level is the log level: one-shot commands speak by notes and summaries, so their logs start at
-// warnings unless someone asks for more.
+// level is the log level: what was set, else what -q and -v ask for, else the default.
 func (e *environ) level() string {
 	switch {
 	case e.settings.LogLevel.Source != "default":
@@ -94,7 +94,7 @@ func (e *environ) level() string {
 	case e.verbose == 1:
 		return "info"
 	}
-	return "warn"
+	return config.DefaultLogLevel
 }
 
 // clientOptions returns fresh options for a client of the configured MongoDB. The libraries that own
@@ -111,9 +111,19 @@ func (e *environ) clientOptions() (*options.ClientOptions, error) {
 		o.SetAppName("capstan")
 	}
 	if err := o.Validate(); err != nil {
-		return nil, &config.Error{Key: "uri", Source: e.settings.URI.Source, Err: err}
+		return nil, &config.Error{Key: "uri", Source: e.settings.URI.Source, Err: e.parseError(err)}
 	}
 	return o, nil
+}
+
+// parseError returns what the driver says about the connection string, unless that could quote a part
+// of its password, without any sign that Redact knows (I10).
+func (e *environ) parseError(err error) error {
+	if config.Redact(e.settings.URI.Text) == e.settings.URI.Text {
+		return err
+	}
+	return errors.New("it cannot be parsed (what the driver says may quote the password and is not shown): in the user's name " +
+		"and the password, an at sign is written %40, a colon %3A, a slash %2F and a percent sign %25")
 }
 
 // note tells a person something, on stderr and redacted (I10). -q silences it.

@@ -12,12 +12,16 @@ import (
 // exitCodeOfLibraries knows the errors of capstan's packages.
 func exitCodeOfLibraries(err error) int {
 	switch {
-	case mongoerr.BadCredentials(err), mongoerr.CannotConnect(err):
+	case mongoerr.BadCredentials(err), cannotConnect(err):
 		return exitConnect
 	case errors.As(err, new(*tailer.GapError)), errors.As(err, new(*consumer.OnGapError)):
 		return exitLost
 	}
 	return exitFailed
+}
+
+func cannotConnect(err error) bool {
+	return errors.As(err, new(*connectError)) || mongoerr.CannotConnect(err)
 }
 
 // hint says what to do about an error, in one line, or "".
@@ -27,7 +31,7 @@ func hint(err error) string {
 		return "" // they say it
 	case mongoerr.BadCredentials(err):
 		return "the server refused the user or the password: check both, and authSource in the connection string"
-	case mongoerr.CannotConnect(err):
+	case cannotConnect(err):
 		return "no usable server answered: check the address in --uri or CAPSTAN_URI, that mongod runs there " +
 			"(capstan cluster status, for a local one), and the TLS settings"
 	case mongoerr.IsUnauthorized(err):

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 )
@@ -17,7 +18,9 @@ import (
 const closeTimeout = 2 * time.Second
 
 // connect returns a client for a command's own questions (the libraries that move messages have
-// their own). close disconnects it; it may be called when ctx has ended.
+// their own), once some server answers and accepts the user: a wrong address or password is said
+// within selectTimeout, and not when the libraries' patience with elections ends. A set without a
+// primary is no reason to fail here. close disconnects; it may be called when ctx has ended.
 func (e *environ) connect(ctx context.Context) (client *mongo.Client, closeClient func(), err error) {
 	opts, err := e.clientOptions()
 	if err != nil {
@@ -26,12 +29,29 @@ func (e *environ) connect(ctx context.Context) (client *mongo.Client, closeClien
 	if client, err = mongo.Connect(opts); err != nil {
 		return nil, nil, err
 	}
-	return client, func() {
+	closeClient = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		_ = client.Disconnect(ctx) // nothing is in progress
-	}, nil
+	}
+	// The longer deadline is for a server that is found and then silent.
+	probe, cancel := context.WithTimeout(ctx, selectTimeout+time.Second)
+	defer cancel()
+	if err := client.Ping(probe, readpref.Nearest()); err != nil {
+		closeClient()
+		if ctx.Err() != nil {
+			return nil, nil, context.Cause(ctx)
+		}
+		return nil, nil, &connectError{err}
+	}
+	return client, closeClient, nil
 }
+
+// connectError says that no server answered at the start.
+type connectError struct{ err error }
+
+func (e *connectError) Error() string { return "connect to MongoDB: " + e.err.Error() }
+func (e *connectError) Unwrap() error { return e.err }
 
 // finalError reports whether trying a read again is useless.
 func finalError(err error) bool { return mongoerr.Classify(err).Read == mongoerr.ReadStop }

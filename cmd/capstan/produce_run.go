@@ -23,17 +23,19 @@ import (
 
 // produceRun is one run of `capstan produce`.
 type produceRun struct {
-	env     *environ
-	o       produceOptions
-	info    stream.Info
-	client  *mongo.Client
-	layer   *failover.Layer
-	prod    *producer.Producer
-	in      *lineReader
-	form    string
-	limit   *rate.Limiter
-	durable *durableInput // nil without --durable
-	started time.Time
+	env    *environ
+	o      produceOptions
+	info   stream.Info
+	client *mongo.Client
+	// disconnect closes client.
+	disconnect func()
+	layer      *failover.Layer
+	prod       *producer.Producer
+	in         *lineReader
+	form       string
+	limit      *rate.Limiter
+	durable    *durableInput // nil without --durable
+	started    time.Time
 
 	sent, acknowledged, rejected, existed atomic.Int64
 	handled                               atomic.Int64 // bytes of the input that are sent
@@ -53,7 +55,7 @@ func newProduceRun(ctx context.Context, env *environ, o produceOptions) (_ *prod
 	if err != nil {
 		return nil, err
 	}
-	if r.client, err = mongo.Connect(opts); err != nil {
+	if r.client, r.disconnect, err = env.connect(ctx); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -95,7 +97,7 @@ func findStream(ctx context.Context, env *environ, client *mongo.Client, o produ
 		return info, err
 	}
 	if !o.create {
-		return info, fmt.Errorf("stream %s: %w; --create creates it", o.name, err)
+		return info, fmt.Errorf("%w; --create creates it", err)
 	}
 	size, err := parseSize(o.size)
 	if err != nil {
@@ -366,14 +368,12 @@ func perSecond(n int64, took time.Duration) string {
 	return fmt.Sprintf("%.0f msg/s", float64(n)/took.Seconds())
 }
 
-// close lets go of the connections. It may be called on a run that was not fully made.
+// close lets go of the connections. It may be called on a run that was not fully made, once it is connected.
 func (r *produceRun) close(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
 	if r.layer != nil {
-		_ = r.layer.Close(ctx)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		_ = r.layer.Close(ctx) // nothing is in progress
 	}
-	if r.client != nil {
-		_ = r.client.Disconnect(ctx)
-	}
+	r.disconnect()
 }

@@ -87,6 +87,7 @@ func newRootCmd(env *environ) *cobra.Command {
 	root.SetErr(env.stderr)
 	root.SetHelpTemplate(helpTemplate)
 	root.SetUsageTemplate(usageTemplate)
+	root.CompletionOptions.DisableDefaultCmd = true // newCompletionCmd has examples
 	root.SetFlagErrorFunc(flagError)
 	f := root.PersistentFlags()
 	f.String("uri", "", "connection string of MongoDB; - reads it from standard input")
@@ -106,7 +107,9 @@ func newRootCmd(env *environ) *cobra.Command {
 		newClusterCmd(env),
 		newDemoCmd(env),
 		newBenchCmd(env),
+		newConfigCmd(env),
 		newVersionCmd(env),
+		newCompletionCmd(env),
 	)
 	return root
 }

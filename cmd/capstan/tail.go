@@ -234,7 +234,9 @@ func tail(ctx context.Context, env *environ, o tailOptions) error {
 	if brokenPipe(err) {
 		return err // quietly: whoever closed it knows
 	}
-	env.note("%s", t.summary())
+	if err == nil || t.delivered > 0 || errors.Is(err, context.Canceled) || errors.Is(err, errTimeout) {
+		env.note("%s", t.summary())
+	}
 	if errors.As(err, new(*stopError)) && o.endless() {
 		return nil
 	}

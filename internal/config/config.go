@@ -15,7 +15,7 @@ import (
 // The defaults of Settings.
 const (
 	DefaultURI       = "mongodb://127.0.0.1:27017"
-	DefaultLogLevel  = "info"
+	DefaultLogLevel  = "warn"
 	DefaultLogFormat = "auto"
 	DefaultColor     = "auto"
 )
