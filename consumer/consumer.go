@@ -126,9 +126,9 @@ func (c *Consumer) Status() Status {
 // hard); and joined to it what went wrong while stopping.
 //
 // Stopping has two stages. When ctx ends, or something fails, nothing more is read, and what was read
-// but not begun is left for the next run, except where something behind it has begun. Handlers get
-// Config.DrainTimeout; then, or when Config.HardStop is closed, their context ends. Run returns at
-// most a second after that. The end of the source and a failure of the source are different: what was
+// but not begun is left for the next run; only what is in front of something that has begun is still
+// begun, for half of Config.DrainTimeout. Handlers get all of it; then, or when Config.HardStop is
+// closed, their context ends. Run returns at most a second after that. The end of the source and a failure of the source are different: what was
 // read is all handled, however long it takes, as it may never be read again.
 func (c *Consumer) Run(ctx context.Context) error {
 	if !c.used.CompareAndSwap(false, true) {

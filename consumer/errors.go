@@ -95,7 +95,7 @@ func (e *HungError) Error() string {
 // UnfinishedError says that the stop was hard: handlers were interrupted. Nothing is lost: the records
 // are in front of no checkpoint and are delivered again.
 type UnfinishedError struct {
-	// Records is how many had been started or were needed by what had been started.
+	// Records is how many had been begun.
 	Records int
 	// First is the first of them.
 	First record.Record

@@ -219,18 +219,3 @@ func (f *frontier) status() Status {
 		Read: f.next - 1, Done: f.low - 1,
 	}
 }
-
-// unfinished returns how many records up to number last are not done, and the first of them.
-func (f *frontier) unfinished(last uint64) (count int, first record.Record) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for n := f.low; n < f.next && n <= last; n++ {
-		if s := f.slot(n); !s.done {
-			if count == 0 {
-				first = s.rec
-			}
-			count++
-		}
-	}
-	return count, first
-}

@@ -123,9 +123,10 @@ func TestFrontierIsTheHighestPositionWithEverythingBelowItDone(t *testing.T) {
 				if st.InFlight != len(open) || st.Held != len(m.recs)-m.safe()-len(open) || st.Done != uint64(m.safe()) {
 					t.Fatalf("status %+v with %d open, %d of %d safe", st, len(open), m.safe(), len(m.recs))
 				}
-				count, first := f.unfinished(noLimit)
-				if count != len(open) || (count > 0 && first.Position.TS.I != uint32(slices.Min(open))) {
-					t.Fatalf("unfinished = %d from %s, want %v", count, first.Position, open)
+				for n := uint64(0); n <= uint64(len(m.recs))+1; n++ {
+					if r, ok := f.lookup(n); ok != slices.Contains(open, n) || (ok && r.Position.TS.I != uint32(n)) {
+						t.Fatalf("lookup(%d) = %s, %v, in flight are %v", n, r.Position, ok, open)
+					}
 				}
 			},
 		})

@@ -118,6 +118,12 @@ func (s *faultyStore) setFail(fail func(record.Checkpoint) error) {
 	s.fail = fail
 }
 
+func (s *faultyStore) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.saves)
+}
+
 func (s *faultyStore) Save(ctx context.Context, cp record.Checkpoint) (record.Checkpoint, error) {
 	s.mu.Lock()
 	fail := s.fail

@@ -21,10 +21,10 @@ type stages struct {
 	hard    bool
 	softAt  time.Time
 	hardAt  time.Time
-	drain   *time.Timer // from the soft stop to the hard one
-	grace   *time.Timer // from the hard stop to giving up
-	drained <-chan time.Time
-	over    <-chan time.Time
+	timers  []*time.Timer
+	late    <-chan time.Time // half of the drain is over
+	drained <-chan time.Time // all of it
+	over    <-chan time.Time // the grace after the hard stop
 }
 
 func newStages(r *run, stopReading, endWork context.CancelCauseFunc) *stages {
@@ -63,6 +63,8 @@ func (s *stages) wait(ctx context.Context, read <-chan error) {
 		case <-look:
 			s.expire()
 			s.lookForHung()
+		case <-s.late:
+			s.r.last.Store(0)
 		case <-s.drained:
 			s.hardStop()
 		case <-s.over:
@@ -70,8 +72,9 @@ func (s *stages) wait(ctx context.Context, read <-chan error) {
 		}
 	}
 	s.collect()
-	stopTimer(s.drain)
-	stopTimer(s.grace)
+	for _, t := range s.timers {
+		t.Stop()
+	}
 }
 
 // collect takes the failures that came together with the last exit.
@@ -86,8 +89,16 @@ func (s *stages) collect() {
 	}
 }
 
-// softStop ends reading. What has begun is finished, and what is in front of that, so that nothing
-// that was finished has to be repeated; the rest is left to the next run.
+func (s *stages) timer(d time.Duration) <-chan time.Time {
+	t := time.NewTimer(d)
+	s.timers = append(s.timers, t)
+	return t.C
+}
+
+// softStop ends reading. What has begun is finished. What is in front of that is begun too for half
+// of the drain, so that little or nothing of what was finished has to be repeated: a worker that is
+// far behind the others may not use up the time that its last handler needs to finish. The rest is
+// left to the next run.
 func (s *stages) softStop() {
 	if s.soft {
 		return
@@ -100,8 +111,8 @@ func (s *stages) softStop() {
 	s.r.last.Store(last)
 	close(s.r.stopping)
 	s.stopReading(errStopped)
-	s.drain = time.NewTimer(s.r.cfg.DrainTimeout)
-	s.drained = s.drain.C
+	s.late = s.timer(s.r.cfg.DrainTimeout / 2)
+	s.drained = s.timer(s.r.cfg.DrainTimeout)
 }
 
 // hardStop ends the handlers' context.
@@ -111,8 +122,7 @@ func (s *stages) hardStop() {
 	}
 	s.hard, s.hardAt = true, time.Now()
 	s.endWork(ErrHardStop)
-	s.grace = time.NewTimer(handlerGrace)
-	s.over = s.grace.C
+	s.over = s.timer(handlerGrace)
 }
 
 // lookEvery returns how often to look at the handlers' time: a time-out is late by at most that.
@@ -188,8 +198,8 @@ func (s *stages) join(err error) {
 // result returns what Run returns: the first failure, and joined to it those of the stop.
 func (s *stages) result() error {
 	if s.hard && len(s.errs) == 0 {
-		if n, first := s.r.front.unfinished(s.r.last.Load()); n > 0 {
-			s.join(&UnfinishedError{Records: n, First: first})
+		if e := s.unfinished(); e != nil {
+			s.join(e)
 		}
 	}
 	if len(s.errs) == 1 {
@@ -198,8 +208,23 @@ func (s *stages) result() error {
 	return errors.Join(s.errs...)
 }
 
-func stopTimer(t *time.Timer) {
-	if t != nil {
-		t.Stop()
+// unfinished returns the records that were begun and are not done, or nil.
+func (s *stages) unfinished() *UnfinishedError {
+	var e *UnfinishedError
+	var lowest uint64
+	for _, w := range s.r.workers {
+		n := w.current.Load()
+		rec, ok := s.r.front.lookup(n)
+		if !w.open.Load() || !ok {
+			continue
+		}
+		if e == nil {
+			e = &UnfinishedError{}
+		}
+		e.Records++
+		if e.Records == 1 || n < lowest {
+			e.First, lowest = rec, n
+		}
 	}
+	return e
 }

@@ -22,7 +22,9 @@ type worker struct {
 	queue chan uint64
 	// current is the number of the record that was begun last.
 	current atomic.Uint64
-	took    time.Duration // of the last attempt, if a hook wants to know; the worker's own
+	// open: it was begun and is not done.
+	open atomic.Bool
+	took time.Duration // of the last attempt, if a hook wants to know; the worker's own
 
 	mu     sync.Mutex
 	since  int64                   // when the handler was called, by run.now; 0: it is not running
@@ -59,7 +61,12 @@ func (w *worker) step(ctx context.Context, r *run) bool {
 	if n > r.last.Load() {
 		return true // stopping: not begun, so it is left to the next run
 	}
-	return w.process(ctx, r, n)
+	w.open.Store(true)
+	if !w.process(ctx, r, n) {
+		return false
+	}
+	w.open.Store(false)
+	return true
 }
 
 // next returns the number of the next record. When the run stops, what is queued still comes.
