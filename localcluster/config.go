@@ -45,6 +45,9 @@ type Config struct {
 	ExtraArgs []string
 	// StartTimeout bounds Start together with its context; 0 means DefaultStartTimeout.
 	StartTimeout time.Duration
+	// Label says what the cluster is for. Temporary finds clusters by it, so that a command line tool
+	// does not take a running test's cluster for its own. "" is a label, too.
+	Label string
 	// Logger receives starts, faults and stops; the zero Logger is silent.
 	Logger zerolog.Logger
 }

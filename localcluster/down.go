@@ -64,7 +64,7 @@ func (c *Cluster) downOwned(ctx context.Context) error {
 }
 
 func (c *Cluster) downDetached(ctx context.Context) error {
-	lock, err := lockDir(c.dir)
+	lock, err := lockDir(c.dir, true)
 	if err != nil {
 		return err // somebody starts it at this moment
 	}
@@ -84,7 +84,7 @@ func (c *Cluster) downRemote(ctx context.Context) error {
 		return nil
 	}
 	return waitFor(ctx, "its owner", func() error {
-		lock, err := lockDir(c.dir)
+		lock, err := lockDir(c.dir, false)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil // it was a temporary directory
 		}

@@ -19,9 +19,14 @@ const (
 
 // lockDir takes the directory's lock for this process, or says that another has it. The kernel
 // frees it when the holder dies, so it cannot go stale; closing the file frees it too. Servers do
-// not inherit it: Go opens files close-on-exec.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+// not inherit it: Go opens files close-on-exec. Only the owner makes the file (create): in a
+// directory that is just being removed, a new file would make the removal fail.
+func lockDir(dir string, create bool) (*os.File, error) {
+	flags := os.O_RDWR
+	if create {
+		flags |= os.O_CREATE
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), flags, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -194,15 +194,20 @@ func (s *server) kill(ctx context.Context) error {
 // release frees the handle; the process is left alone.
 func (s *server) release() { _ = s.proc.Release() }
 
-// waitFor polls until ready returns nil; when ctx ends first, the error has ready's last one.
+// waitFor polls until ready returns nil; when ctx ends first, the error has the last reason that
+// ready gave, not what the end of ctx itself did to it.
 func waitFor(ctx context.Context, what string, ready func() error) error {
 	loop := retry.New(poll)
+	var last error
 	for {
 		err := ready()
 		if err == nil {
 			return nil
 		}
-		if err := loop.Wait(ctx, err); err != nil {
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		if err := loop.Wait(ctx, last); err != nil {
 			return fmt.Errorf("wait for %s: %w", what, err)
 		}
 	}

@@ -28,7 +28,7 @@ const (
 
 const (
 	// askTimeout bounds one question to one member: a frozen one never answers.
-	askTimeout = time.Second
+	askTimeout = 2 * time.Second
 	// commandTimeout bounds one administrative command.
 	commandTimeout = 10 * time.Second
 	// roleTimeout is how long a fault waits for a member in the role that it names, during an election for instance.
@@ -205,7 +205,7 @@ func (c *Cluster) writeNote(ctx context.Context) error {
 }
 
 // Status returns the members with their roles, as each says of itself. It asks all at once and
-// returns within about a second, whatever their state; a frozen or stopped member has RoleNone.
+// returns within about two seconds, whatever their state; a frozen or stopped member has RoleNone.
 func (c *Cluster) Status(ctx context.Context) []Member {
 	members, _ := c.ask(ctx)
 	return members

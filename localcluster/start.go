@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -68,7 +69,7 @@ func prepare(ctx context.Context, cfg Config) (*Cluster, error) {
 	if c.dir, err = realDir(cfg.Dir); err != nil {
 		return nil, err
 	}
-	if c.lock, err = lockDir(c.dir); err != nil {
+	if c.lock, err = lockDir(c.dir, true); err != nil {
 		return nil, err
 	}
 	if err := c.adopt(ctx, cfg, temporary); err != nil {
@@ -100,7 +101,7 @@ func (c *Cluster) adopt(ctx context.Context, cfg Config, temporary bool) error {
 	}
 	st.Mongod, st.ExtraArgs = cfg.Mongod, cfg.ExtraArgs
 	st.CacheMB, st.OplogMB = cfg.CacheMB, cfg.OplogMB
-	st.Detach, st.Temporary = cfg.Detach, temporary
+	st.Detach, st.Temporary, st.Label = cfg.Detach, temporary, cfg.Label
 	st.Control, st.ControlToken = "", ""
 	c.st = st
 	if st.User != "" && st.Set != "" {
@@ -198,25 +199,44 @@ func (c *Cluster) abandon(ctx context.Context) error {
 }
 
 // sweep removes temporary directories whose owner died before it could (kill -9). The lock tells:
-// the kernel frees it with its holder.
+// the kernel frees it with its holder. A directory is looked at only once it has a state file: the
+// owner has held the lock since before then, and is not disturbed while it makes the directory.
 func sweep(ctx context.Context, tmp string) {
-	dirs, _ := filepath.Glob(filepath.Join(tmp, tempPrefix+"*")) // the pattern is valid
-	for _, dir := range dirs {
+	for _, dir := range temporaries(tmp) {
+		lock, err := lockDir(dir, false)
+		if err != nil {
+			continue // in use, or being removed
+		}
+		st, err := loadState(dir) // again, now that nobody else writes it
+		if err == nil && !st.Detach && (&Cluster{dir: dir}).clear(ctx, st) == nil {
+			_ = os.RemoveAll(dir) // best effort: the next start tries again
+		}
+		_ = lock.Close() // nothing was written through it
+	}
+}
+
+// temporaries lists the temporary directories in tmp that hold a cluster of this user.
+func temporaries(tmp string) []string {
+	var dirs []string
+	matches, _ := filepath.Glob(filepath.Join(tmp, tempPrefix+"*")) // the pattern is valid
+	for _, dir := range matches {
 		dir, err := realDir(dir)
 		if err != nil {
 			continue
 		}
-		lock, err := lockDir(dir)
-		if err != nil {
-			continue // in use, or another user's
+		// Another user's state cannot be read.
+		if st, err := loadState(dir); err == nil && st.Temporary {
+			dirs = append(dirs, dir)
 		}
-		// A directory without a state file is being made at this moment.
-		if st, err := loadState(dir); err == nil && st.Temporary && !st.Detach {
-			c := Cluster{dir: dir}
-			if c.clear(ctx, st) == nil {
-				_ = os.RemoveAll(dir) // best effort: the next start tries again
-			}
-		}
-		_ = lock.Close() // nothing was written through it
 	}
+	return dirs
+}
+
+// Temporary returns the directories of this user's clusters that were started with Config.Dir "" and
+// the given Config.Label, whether their servers run or not.
+func Temporary(label string) []string {
+	return slices.DeleteFunc(temporaries(os.TempDir()), func(dir string) bool {
+		st, err := loadState(dir)
+		return err != nil || st.Label != label
+	})
 }

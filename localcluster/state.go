@@ -44,6 +44,7 @@ type state struct {
 	Detach         bool          `json:"detach,omitempty"`
 	// Temporary: Start made the directory, so Down removes it.
 	Temporary bool `json:"temporary,omitempty"`
+	Label     string `json:"label,omitempty"`
 	// Control is where the owning process listens for requests of others; "" when detached.
 	Control      string `json:"control,omitempty"`
 	ControlToken string `json:"control_token,omitempty"`
