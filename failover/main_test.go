@@ -124,7 +124,7 @@ func (s *stream) use(opts *options.ClientOptions, c Config) {
 // stored returns what the majority has, in natural order.
 func (s *stream) stored() []bson.Raw {
 	s.t.Helper()
-	docs, err := storedIn(s.t.Context(), s.coll)
+	docs, err := storedIn(s.t.Context(), majorityOf(s.coll))
 	if err != nil {
 		s.t.Fatal(err)
 	}

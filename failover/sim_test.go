@@ -50,6 +50,7 @@ type sim struct {
 	local, stable state
 	delayed       []bson.Raw // commands to run later
 	down          bool       // answers nothing, ever
+	lostUntil     time.Time  // no server is found before
 	inserts       int
 }
 
@@ -66,6 +67,9 @@ func (s *sim) next() tick {
 		t, s.script = s.script[0], s.script[1:]
 	}
 	time.Sleep(time.Millisecond) // of the bubble's clock
+	if time.Now().Before(s.lostUntil) {
+		return tick{fault: notSent}
+	}
 	if t.commit {
 		s.commit()
 	}
