@@ -54,12 +54,21 @@ func (c *Cluster) startMember(ctx context.Context, index int) error {
 				return err
 			}
 		}
-		if err = c.launch(ctx, m); !errors.Is(err, errPortTaken) {
+		if err = c.launch(ctx, m); err == nil {
+			return c.saveState() // another process may look for the new port
+		}
+		if !errors.Is(err, errPortTaken) {
 			return err
 		}
 		m.Port = 0
 	}
 	return err
+}
+
+func (c *Cluster) saveState() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.st.save(c.dir)
 }
 
 // restartMember starts a member on the port that it had before, and waits a little for that port.

@@ -18,7 +18,7 @@ const (
 	stateFrozen  = 'T'
 )
 
-func lockDir(string, bool) (*os.File, error)          { return nil, errUnsupported }
+func lockDir(string, bool) (*os.File, error)    { return nil, errUnsupported }
 func processAttr(bool) *syscall.SysProcAttr     { return nil }
 func processServes(int, string) bool            { return false }
 func processStat(int) (state byte, born string) { return 0, "" }

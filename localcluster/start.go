@@ -178,9 +178,6 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	c.mu.Lock()
 	st := c.st
 	c.mu.Unlock()
-	if err := st.save(c.dir); err != nil {
-		return err
-	}
 	if err := c.form(ctx, st); err != nil {
 		return fmt.Errorf("%w\n%s", err, c.quoteLogs())
 	}

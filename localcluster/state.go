@@ -43,7 +43,7 @@ type state struct {
 	ExtraArgs      []string      `json:"extra_args,omitempty"`
 	Detach         bool          `json:"detach,omitempty"`
 	// Temporary: Start made the directory, so Down removes it.
-	Temporary bool `json:"temporary,omitempty"`
+	Temporary bool   `json:"temporary,omitempty"`
 	Label     string `json:"label,omitempty"`
 	// Control is where the owning process listens for requests of others; "" when detached.
 	Control      string `json:"control,omitempty"`
