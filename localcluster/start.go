@@ -9,12 +9,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/seed-12ef14e5/capstan/internal/retry"
 )
 
 // tempPrefix names temporary directories, so that abandoned ones can be found.
 const tempPrefix = "capstan-cluster-"
+
+// lockPatience is how long a start waits for an owner that is on its way out.
+const lockPatience = 5 * time.Second
 
 // Start starts the servers and returns when a primary accepts majority writes and every member is
 // in service. ctx bounds the start only. A directory that holds a cluster which does not run is
@@ -69,7 +75,7 @@ func prepare(ctx context.Context, cfg Config) (*Cluster, error) {
 	if c.dir, err = realDir(cfg.Dir); err != nil {
 		return nil, err
 	}
-	if c.lock, err = lockDir(c.dir, true); err != nil {
+	if c.lock, err = takeLock(ctx, c.dir); err != nil {
 		return nil, err
 	}
 	if err := c.adopt(ctx, cfg, temporary); err != nil {
@@ -81,6 +87,24 @@ func prepare(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	c.spawn = newSpawner(c.owner)
 	return c, nil
+}
+
+// takeLock takes the directory's lock. An owner that was killed a moment ago may still hold it: its
+// servers end together with it, not after it. So it is waited for if no server runs.
+func takeLock(ctx context.Context, dir string) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	loop := retry.New(poll)
+	for {
+		lock, err := lockDir(dir, true)
+		if err == nil || !errors.Is(err, ErrRunning) {
+			return lock, err
+		}
+		st, serr := loadState(dir)
+		if serr == nil && slices.ContainsFunc((&Cluster{dir: dir, st: st}).Members(), Member.Running) || loop.Wait(ctx, err) != nil {
+			return nil, err
+		}
+	}
 }
 
 // adopt fills c.st, from the directory if a cluster lived there before.
