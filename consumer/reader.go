@@ -95,8 +95,9 @@ func (d *reader) workerFor(rec record.Record) *worker {
 // anchor stores the position in front of the first message before it is handled, where there is no
 // checkpoint yet. I3: a consumer that began at "latest" and died before its first checkpoint would
 // otherwise begin at a later "latest", behind messages that it had read and not handled; and one that
-// began at "earliest" would not notice that they were overwritten meanwhile. It blocks until the
-// position is stored and returns false if ctx ends first.
+// began at "earliest" would not notice that they were overwritten meanwhile. A source that tells where
+// it begins, by a first record of KindProgress, gives the exact position; else it is made from the
+// message. It blocks until the position is stored and returns false if ctx ends first.
 func (d *reader) anchor(ctx context.Context, rec record.Record) bool {
 	d.anchored = true
 	if !d.r.front.begin(rec) {
