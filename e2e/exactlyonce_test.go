@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -94,25 +95,18 @@ const exactlyOnceStream = "events"
 // effect stored exactly once, whoever is killed with -9 on the way.
 func TestAFileIsStoredExactlyOnceWhoeverIsKilled(t *testing.T) {
 	rng := seed(t)
-	dir := t.TempDir()
-	x := &exactlyOnce{t: t, d: mongotest.Own(t, localcluster.Config{Members: 3}), dir: dir, done: make(chan struct{}),
-		events: filepath.Join(dir, "handled"), rate: sized(600, 3000), work: sized([]string{"--workers", "1"}, []string{"--workers", "16", "--key", "none"})}
-	x.db = x.d.DB(t)
-	if err := os.Mkdir(x.events, 0o755); err != nil {
-		t.Fatal(err)
+	x := newExactlyOnce(t, mongotest.Own(t, localcluster.Config{Members: 3}), sized(3_000, 200_000), rng)
+	x.rate = sized(600, 3000)
+	if full() {
+		x.work = []string{"--workers", "16", "--key", "none"}
 	}
-	x.path, x.lines = eventFile(t, dir, sized(3_000, 200_000), rng)
 	consumers, producers, primaries := sized(3, 10), sized(2, 3), sized(1, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), sized(6*time.Minute, 25*time.Minute))
 	defer cancel()
+	defer x.counting(ctx)()
 
 	began := time.Now()
 	var all sync.WaitGroup
-	counted, stopCounting := context.WithCancel(ctx)
-	var counting sync.WaitGroup
-	counting.Go(func() { x.count(counted) })
-	defer counting.Wait()
-	defer stopCounting()
 	all.Go(func() { x.produce(ctx, moments(rng, producers, len(x.lines))) })
 	all.Go(func() { x.consume(ctx, moments(rng, consumers, len(x.lines))) })
 	all.Go(func() { x.killPrimaries(ctx, moments(rng, primaries, len(x.lines))) })
@@ -122,6 +116,61 @@ func TestAFileIsStoredExactlyOnceWhoeverIsKilled(t *testing.T) {
 	}
 	t.Logf("%d events in %s, with kill -9 of %d consumers, %d producers, %d primaries", len(x.lines), time.Since(began).Round(time.Second), consumers, producers, primaries)
 	x.judge()
+}
+
+// Two consumers with one durable name fence each other: the older one ends and says why, and between
+// them everything is handled at least once and stored once.
+func TestTwoConsumersOfOneNameFenceEachOther(t *testing.T) {
+	x := newExactlyOnce(t, mongotest.ReplicaSet(t), 1_500, seed(t))
+	x.rate = 300
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	defer x.counting(ctx)()
+	var producing sync.WaitGroup
+	producing.Go(func() { x.produce(ctx, nil) })
+	defer producing.Wait()
+	first := x.consumer()
+	if !reach(ctx, &x.stored, 300) {
+		t.Fatalf("nothing is handled; the consumer said:\n%s", first.stderr.String())
+	}
+	second := x.consumer()
+	select {
+	case <-first.ended:
+	case <-ctx.Done():
+		t.Fatal("the first consumer goes on beside the second")
+	}
+	if first.err == nil || !strings.Contains(first.stderr.String(), "another consumer with the same name") {
+		t.Errorf("the first consumer ended with %v and said:\n%s", first.err, first.stderr.String())
+	}
+	select {
+	case <-x.done:
+	case <-second.ended:
+		t.Fatalf("the second consumer ended by itself and said:\n%s", second.stderr.String())
+	case <-ctx.Done():
+		t.Fatalf("%d of %d effects are stored", x.stored.Load(), len(x.lines))
+	}
+	second.stop(t)
+	producing.Wait()
+	x.judge()
+}
+
+func newExactlyOnce(t *testing.T, d *mongotest.Deployment, events int, rng *rand.Rand) *exactlyOnce {
+	t.Helper()
+	dir := t.TempDir()
+	x := &exactlyOnce{t: t, d: d, db: d.DB(t), dir: dir, done: make(chan struct{}), events: filepath.Join(dir, "handled")}
+	if err := os.Mkdir(x.events, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	x.path, x.lines = eventFile(t, dir, events, rng)
+	return x
+}
+
+// counting starts count; the function returned ends it.
+func (x *exactlyOnce) counting(ctx context.Context) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { x.count(ctx) })
+	return func() { cancel(); wg.Wait() }
 }
 
 // moments draws n numbers of events in increasing order at which something is killed, spread over all
@@ -180,18 +229,21 @@ func (x *exactlyOnce) ends(ctx context.Context, p *process) {
 	}
 }
 
-// consume runs the consumer until all is stored, and kills it at the moments.
-func (x *exactlyOnce) consume(ctx context.Context, at []int64) {
+// consumer starts a consumer, whose child is this test binary.
+func (x *exactlyOnce) consumer() *process {
 	self, err := os.Executable()
 	if err != nil {
-		x.t.Error(err)
-		return
+		panic(err) // it runs
 	}
 	args := append([]string{"consume", x.db.Name() + "." + exactlyOnceStream, "--durable", "worker", "--from", "earliest",
 		"--exec", fmt.Sprintf("exec env %s='%s' %s='%s' %s='%s' '%s'", handlerEnv, x.d.URI, handlerDBEnv, x.db.Name(), handlerDirEnv, x.events, self)}, x.work...)
-	run := func() *process { return start(x.t, x.d.URI, nil, nil, args...) }
+	return start(x.t, x.d.URI, nil, nil, args...)
+}
+
+// consume runs the consumer until all is stored, and kills it at the moments.
+func (x *exactlyOnce) consume(ctx context.Context, at []int64) {
 	for _, n := range at {
-		p := run()
+		p := x.consumer()
 		if !reach(ctx, &x.stored, n) || !p.running() {
 			x.t.Errorf("the consumer could not be killed at %d effects; it said:\n%s", n, p.stderr.String())
 			return
@@ -199,7 +251,7 @@ func (x *exactlyOnce) consume(ctx context.Context, at []int64) {
 		p.kill()
 		x.t.Logf("killed the consumer at %d effects", x.stored.Load())
 	}
-	p := run()
+	p := x.consumer()
 	select {
 	case <-x.done:
 	case <-p.ended:
@@ -279,7 +331,7 @@ func (x *exactlyOnce) judge() {
 	}
 	v := history.Check(rec.Events(), history.Rules{Stored: true, Readers: map[string]history.ReaderRules{
 		"stream":      {},
-		handlerReader: {AtLeastOnce: true, Unordered: len(x.work) > 2},
+		handlerReader: {AtLeastOnce: true, Unordered: x.work != nil},
 	}})
 	x.t.Logf("%d handlers; %s", len(files), v)
 	if !v.OK() {

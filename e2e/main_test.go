@@ -60,11 +60,15 @@ var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("CAPSTAN_BIN"); path != "" {
 		return filepath.Abs(path)
 	}
-	// Not t.TempDir, which ends with the first test; the file is overwritten by the next run.
+	// Not t.TempDir, which ends with the first test. Renamed into place, as another run may be using it.
 	path := filepath.Join(os.TempDir(), fmt.Sprintf("capstan-e2e-%d", os.Getuid()), "capstan")
-	cmd := exec.Command("go", "build", "-o", path, "../cmd/capstan")
+	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	cmd := exec.Command("go", "build", "-o", fresh, "../cmd/capstan")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build capstan: %w\n%s", err, out)
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return "", err
 	}
 	return path, nil
 })

@@ -39,16 +39,16 @@ type demoLoad struct {
 	rate  float64
 	seed  uint64
 
-	rec                          history.Recorder
-	sent, acked, delivered, lost atomic.Int64
-	start                        time.Time
+	rec                    history.Recorder
+	sent, acked, delivered atomic.Int64
+	start                  time.Time // set by run, before anything is sent
 
-	// at is called with each number before it is sent; nil does nothing.
-	at func(n int)
 	// watch, if above 0, is the number whose acknowledgement (or that of a later one) closes seen.
 	watch atomic.Int64
 	seen  chan struct{}
 
+	// late is by how much messages were sent after they were due; owned by sendAll.
+	late *latency.Histogram
 	// Owned by the producer's callbacks, which come one at a time; read after the producer's end.
 	acks  []time.Duration
 	first error
@@ -58,7 +58,7 @@ type demoLoad struct {
 }
 
 func newDemoLoad(count int, rate float64, seed uint64) *demoLoad {
-	return &demoLoad{count: count, rate: rate, seed: seed, seen: make(chan struct{}),
+	return &demoLoad{count: count, rate: rate, seed: seed, seen: make(chan struct{}), late: latency.NewHistogram(),
 		acks: make([]time.Duration, 0, count), samples: make([]latency.Sample, 0, count), got: make([]bool, count)}
 }
 
@@ -68,7 +68,6 @@ func demoKey(n int64) history.Key { return history.Key{Src: demoSource, Seq: n} 
 // outcome, or ctx ends.
 func (l *demoLoad) sendAll(ctx context.Context, p *producer.Producer) error {
 	rng := rand.New(rand.NewPCG(l.seed, 1))
-	l.start = time.Now().Add(50 * time.Millisecond)
 	text := make([]byte, demoPayload)
 	for i := range text {
 		text[i] = byte('a' + rng.IntN(26))
@@ -78,9 +77,7 @@ func (l *demoLoad) sendAll(ctx context.Context, p *producer.Producer) error {
 		if err := sleepUntil(ctx, due); err != nil {
 			return err
 		}
-		if l.at != nil {
-			l.at(n)
-		}
+		l.late.Add(time.Since(due))
 		key := demoKey(int64(n))
 		l.rec.Sent(key)
 		l.sent.Store(int64(n))
@@ -125,7 +122,6 @@ func (l *demoLoad) settled(key history.Key, r producer.Result) {
 	default:
 		l.rec.Rejected(key)
 	}
-	l.lost.Add(1)
 	if l.first == nil {
 		l.first = r.Err
 	}
@@ -184,7 +180,8 @@ func (l *demoLoad) outage(fault time.Duration) (o latency.Outage, longest time.D
 		}
 	}
 	// The pile is gone when a message due after the first acknowledgement is as fast as before.
-	usual := max(latency.Of(before).Quantile(99), time.Millisecond)
+	h := latency.Of(before)
+	usual := max(2*h.Quantile(50), h.Quantile(90), time.Millisecond)
 	o.CaughtUp = o.Back
 	for _, s := range l.samples {
 		if s.At > o.Back && s.Took <= usual {

@@ -22,6 +22,7 @@ type demoResult struct {
 	column  string // the heading in the table
 	load    *demoLoad
 	verdict history.Verdict
+	failed  error // what went wrong on the way, if anything did
 	// killed is the member that was killed, "" for none; then outage and longest count.
 	killed  string
 	outage  latency.Outage
@@ -92,20 +93,25 @@ func demoTable(results []*demoResult) string {
 	return b.String()
 }
 
-// latencyTable returns the percentiles of all phases of all results, aligned.
+// latencyTable returns the percentiles of all phases of all results, aligned, and as a control how late
+// the demo itself was, which is part of them.
 func latencyTable(results []*demoResult) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  %-20s %12s %9s %9s %9s %9s %9s\n", "latency", "messages", "p50", "p90", "p99", "p99.9", "longest")
-	for _, r := range results {
-		for _, p := range r.phases() {
-			s := latency.Of(p.samples).Summary()
-			if s.Count == 0 {
-				continue
-			}
-			fmt.Fprintf(&b, "  %-20s %12s %9s %9s %9s %9s %9s\n", "  "+p.name, humanize.Comma(s.Count),
+	row := func(name string, s latency.Summary) {
+		if s.Count > 0 {
+			fmt.Fprintf(&b, "  %-20s %12s %9s %9s %9s %9s %9s\n", "  "+name, humanize.Comma(s.Count),
 				latency.Text(s.P50), latency.Text(s.P90), latency.Text(s.P99), latency.Text(s.P999), latency.Text(s.Max))
 		}
 	}
+	late := latency.NewHistogram()
+	for _, r := range results {
+		for _, p := range r.phases() {
+			row(p.name, latency.Of(p.samples).Summary())
+		}
+		late.Merge(r.load.late)
+	}
+	row("sent late by", late.Summary())
 	return b.String()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -15,6 +16,9 @@ import (
 	"github.com/seed-12ef14e5/capstan/producer"
 	"github.com/seed-12ef14e5/capstan/record"
 )
+
+// demoLead is the time between the start of producer and consumer and the first message.
+const demoLead = 100 * time.Millisecond
 
 // demoChain is what a load goes through.
 type demoChain struct {
@@ -28,6 +32,7 @@ type demoChain struct {
 // run sends the load through c and receives it, and returns once all is delivered, or nothing more
 // comes. The error is that of ctx, or that of a part that failed; the history is true either way.
 func (l *demoLoad) run(ctx context.Context, c demoChain) error {
+	l.start = time.Now().Add(demoLead)
 	reader := l.rec.Reader(demoConsumer)
 	p, err := producer.New(c.writer, producer.Config{Name: demoSource, MaxBuffered: l.count})
 	if err != nil {

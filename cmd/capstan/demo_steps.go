@@ -10,6 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/seed-12ef14e5/capstan/internal/config"
 	"github.com/seed-12ef14e5/capstan/internal/latency"
 	"github.com/seed-12ef14e5/capstan/localcluster"
 )
@@ -113,10 +114,13 @@ func (d *demo) on(ctx context.Context, cfg localcluster.Config, r *demoResult, f
 	if ctx.Err() != nil {
 		d.env.note("stopped: sent %d, acknowledged %d, delivered %d", l.sent.Load(), l.acked.Load(), l.delivered.Load())
 	}
-	err = errors.Join(err, <-faulted, chain.close(context.WithoutCancel(ctx)))
-	if err != nil || ctx.Err() != nil {
-		return errors.Join(context.Cause(ctx), err)
+	err = errors.Join(err, <-faulted)
+	closed := chain.close(context.WithoutCancel(ctx))
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
+	// What failed is part of the result: the counts say what it cost.
+	r.failed = errors.Join(err, l.first, closed)
 	if r.killed != "" {
 		r.outage, r.longest = l.outage(r.outage.Fault)
 	}
@@ -161,14 +165,14 @@ func (d *demo) fault(ctx context.Context, c *localcluster.Cluster, r *demoResult
 	case <-time.After(demoPatience):
 		return errors.New("nothing was acknowledged any more after the primary had been killed")
 	}
-	d.env.note("     first acknowledgement %s later, from a new primary", latency.Text(time.Since(l.start)-at))
+	d.env.note("     writes are acknowledged again, by a new primary")
 	if err := sleepUntil(ctx, time.Now().Add(demoSettle)); err != nil {
 		return nil
 	}
 	if _, err := c.Start(ctx, primary); err != nil {
 		return err
 	}
-	d.env.note("     %s started again", primary)
+	d.env.note("     %s is back", primary)
 	return nil
 }
 
@@ -178,12 +182,15 @@ func (d *demo) report(results []*demoResult, took time.Duration) error {
 	ok := true
 	fmt.Fprintf(&b, "\n%s\n%s\n", demoTable(results), latencyTable(results))
 	for _, r := range results {
-		ok = ok && r.verdict.OK()
+		ok = ok && r.verdict.OK() && r.failed == nil
 		fmt.Fprintf(&b, "  %-20s %s\n  %-20s %s\n", r.column, r.csv, "", r.png)
 	}
 	for _, r := range results {
+		if r.failed != nil {
+			fmt.Fprintf(&b, "\n%s: %s\n", r.column, config.Redact(r.failed.Error()))
+		}
 		if !r.verdict.OK() {
-			fmt.Fprintf(&b, "\n%s: %s\n", r.title, r.verdict)
+			fmt.Fprintf(&b, "\n%s: %s\n", r.column, r.verdict)
 		}
 	}
 	word := "PASSED: no acknowledged message lost, none doubled, each producer's order kept"

@@ -45,6 +45,12 @@ func (h *Histogram) Add(took time.Duration) {
 	_ = h.h.RecordValue(int64((took + time.Microsecond/2) / time.Microsecond))
 }
 
+// Merge adds what other has counted.
+func (h *Histogram) Merge(other *Histogram) {
+	h.h.Merge(other.h) // drops nothing: both have the same range
+	h.over += other.over
+}
+
 // Quantile returns the latency below which p percent of the samples lie (0 < p ≤ 100); 0 if there are
 // none.
 func (h *Histogram) Quantile(p float64) time.Duration {

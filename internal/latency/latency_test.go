@@ -108,6 +108,14 @@ func TestSamplesOutsideOfTheRangeAreCountedAtItsEnds(t *testing.T) {
 	}
 }
 
+func TestMergedHistogramsCountEverything(t *testing.T) {
+	h := Of([]Sample{{Took: time.Millisecond}})
+	h.Merge(Of([]Sample{{Took: time.Second}, {Took: time.Hour}}))
+	if s := h.Summary(); s.Count != 3 || s.Over != 1 || s.Min > 2*time.Millisecond {
+		t.Fatalf("%+v", s)
+	}
+}
+
 func TestAMessageUnderWayDuringTheOutageBelongsToIt(t *testing.T) {
 	const s = time.Second
 	o := Outage{Fault: 10 * s, Back: 12 * s, CaughtUp: 13 * s}
