@@ -41,58 +41,86 @@ const (
 	// command outweighs that of its documents.
 	minBatch      = 100
 	minBatchBytes = 256 << 10
+	// smallInsert is how many messages an insert may carry to count as a round trip: few, and only where
+	// nothing more was waiting, or a slow server's work would pass for distance.
+	smallInsert = 10
 	// firstBatch is the limit before anything has been measured: 10 ms of work for a standalone mongod
 	// 6.0.5 and 125 ms for three members on one small machine (97,000 and 8,000 messages a second).
 	firstBatch = 1000
 )
 
-// sizer adapts the size of a batch so that one insert takes about target longer than a small one.
-// The round trip of a small insert is taken off because no batch size changes it: with a member far
-// away, or with slow commits, shrinking would only lower the rate. It is owned by the sender.
+// sizer adapts the size of a batch so that one insert takes about target longer than its round trip.
+// The round trip is taken off because no batch size changes it: with a member far away, or with slow
+// commits, shrinking would only lower the rate. It is owned by the sender.
 type sizer struct {
-	target                time.Duration
-	messages, bytes       int
-	maxMessages, maxBytes int
-	// trip is the round trip of a small insert; 0: none seen.
+	target          time.Duration
+	messages, bytes limit
+	// trip is what an insert takes whatever its size; 0: not known.
 	trip time.Duration
+}
+
+// limit is one bound of a batch, in messages or in bytes.
+type limit struct {
+	now, least, most int
+	// size and took are the last insert that this limit bounded.
+	size int
+	took time.Duration
 }
 
 func newSizer(c Config) sizer {
 	return sizer{
-		target: c.TargetInsert, maxMessages: c.MaxBatch, maxBytes: c.MaxBatchBytes,
-		messages: min(firstBatch, c.MaxBatch), bytes: c.MaxBatchBytes,
+		target:   c.TargetInsert,
+		messages: limit{now: min(firstBatch, c.MaxBatch), least: min(minBatch, c.MaxBatch), most: c.MaxBatch},
+		bytes:    limit{now: c.MaxBatchBytes, least: min(minBatchBytes, c.MaxBatchBytes), most: c.MaxBatchBytes},
 	}
 }
 
-// observe learns from an insert of n messages.
+// observe learns from an insert.
 func (s *sizer) observe(b *batch, took time.Duration) {
-	if len(b.entries) <= minBatch && b.bytes <= minBatchBytes {
+	switch b.bound {
+	case byMessages:
+		s.adapt(&s.messages, len(b.entries), took)
+	case byBytes:
+		s.adapt(&s.bytes, b.bytes, took)
+	default: // it took all there was: that says nothing about the limits
+		if len(b.entries) > smallInsert || b.bytes > minBatchBytes {
+			return
+		}
 		if s.trip == 0 || took < s.trip {
 			s.trip = took
 		} else {
 			s.trip += (took - s.trip) / 16 // one insert in an outage must not count for long
 		}
 	}
-	if b.bound == byNothing {
-		return // it took all there was: says nothing about the limits
-	}
-	took -= min(took, s.trip)
-	switch b.bound {
-	case byMessages:
-		s.messages = adapt(s.messages, minBatch, s.maxMessages, took, s.target)
-	case byBytes:
-		s.bytes = adapt(s.bytes, minBatchBytes, s.maxBytes, took, s.target)
-	}
 }
 
-// adapt doubles limit where there is room for it, and lowers it in proportion, to a half at most at
+// adapt doubles the limit where there is room for it, and lowers it in proportion, to a half at most at
 // once, where target is exceeded.
-func adapt(limit, least, most int, took, target time.Duration) int {
-	switch {
-	case took < target/2:
-		limit *= 2
-	case took > target:
-		limit = max(limit/2, int(float64(limit)*float64(target)/float64(took)))
+func (s *sizer) adapt(l *limit, size int, took time.Duration) {
+	s.learn(l, size, took)
+	switch work := took - min(took, s.trip); {
+	case work < s.target/2:
+		l.now *= 2
+	case work > s.target:
+		l.now = max(l.now/2, int(float64(l.now)*float64(s.target)/float64(work)))
 	}
-	return min(max(limit, least), most)
+	l.now = min(max(l.now, l.least), l.most)
+}
+
+// learn splits what two inserts of different size took into what grows with the size and what does
+// not: a producer that is flat out from its first message on sends no small insert to measure.
+func (s *sizer) learn(l *limit, size int, took time.Duration) {
+	before, beforeTook := l.size, l.took
+	l.size, l.took = size, took
+	if diff := max(size, before) - min(size, before); before == 0 || diff < size/4 {
+		return
+	}
+	// The line through both, at size 0. An outage during one of them must not pass for a long way: the
+	// trip is never more than the shorter one took.
+	at0 := (float64(took)*float64(before) - float64(beforeTook)*float64(size)) / float64(before-size)
+	trip := time.Duration(min(max(at0, 0), float64(min(took, beforeTook))))
+	if s.trip == 0 {
+		s.trip = trip
+	}
+	s.trip += (trip - s.trip) / 4
 }

@@ -28,8 +28,9 @@ const (
 	// DefaultMaxBatch is where larger inserts no longer raise the rate: see BenchmarkBatchSize's note
 	// in DESIGN.md.
 	DefaultMaxBatch = 4000
-	// DefaultMaxBatchBytes bounds the copies that an insert in flight needs beside the buffer.
-	DefaultMaxBatchBytes = 4 << 20
+	// DefaultMaxBatchBytes bounds the copies that an insert in flight needs beside the buffer: with the
+	// head of the command it is 4 MiB, beyond which the rate does not grow.
+	DefaultMaxBatchBytes = 4<<20 - 4<<10
 	// DefaultTargetInsert is a fifth of the half second that one attempt of an insert usually gets, so
 	// that a batch that suddenly takes three times as long still fits one attempt.
 	DefaultTargetInsert = 100 * time.Millisecond

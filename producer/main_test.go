@@ -3,7 +3,7 @@ package producer
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/seed-12ef14e5/capstan/internal/mongotest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { mongotest.Main(m) }

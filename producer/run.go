@@ -99,7 +99,7 @@ func (p *Producer) send(hard context.Context) error {
 	seq, size := int64(1), newSizer(p.cfg)
 	for {
 		b := <-p.spare // the deliverer gives it back: callbacks that lag behind hold the sender here
-		drained := p.queue.form(b, size.messages, size.bytes, seq)
+		drained := p.queue.form(b, size.messages.now, size.bytes.now, seq)
 		if len(b.entries) == 0 {
 			p.spare <- b
 			if drained {
@@ -119,7 +119,7 @@ func (p *Producer) send(hard context.Context) error {
 		failure := p.settle(b, applied, err, hard)
 		seq += int64(b.applied)
 		if h := p.cfg.Hooks.OnBatch; h != nil {
-			h(Batch{Messages: len(b.docs), Bytes: b.bytes, Applied: b.applied, Took: took, Limit: size.messages, Err: err})
+			h(Batch{Messages: len(b.docs), Bytes: b.bytes, Applied: b.applied, Took: took, Limit: size.messages.now, Err: err})
 		}
 		p.queue.decide(len(b.entries))
 		p.done <- b
