@@ -23,6 +23,9 @@ import (
 
 // What capstan does: its producer and its tailer with their defaults, wired as the command wires them.
 
+// differentPayloads is how many payloads take turns.
+const differentPayloads = 100
+
 // capstanProduce sends with Send from one goroutine, as a program with a lot to say would.
 func capstanProduce(ctx context.Context, j Job) (task, func(), error) {
 	info, err := lookup(ctx, j)
@@ -38,8 +41,9 @@ func capstanProduce(ctx context.Context, j Job) (task, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	// Few enough that they do not count in the process's memory.
 	var data []bson.RawValue
-	for _, s := range payloads(j.Batch, j.Payload, j.Seed) {
+	for _, s := range payloads(differentPayloads, j.Payload, j.Seed) {
 		data = append(data, bson.RawValue{Type: bson.TypeString, Value: bsoncore.AppendString(nil, s)})
 	}
 	ran := make(chan error, 1)
@@ -48,7 +52,8 @@ func capstanProduce(ctx context.Context, j Job) (task, func(), error) {
 		var failed atomic.Pointer[error]
 		done := func(r producer.Result) {
 			if r.Err != nil {
-				failed.CompareAndSwap(nil, &r.Err)
+				err := r.Err // taking r's address would move every Result to the heap
+				failed.CompareAndSwap(nil, &err)
 				return
 			}
 			out.Messages++ // callbacks come one at a time, and Flush waits for the last

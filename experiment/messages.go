@@ -41,6 +41,8 @@ type block struct {
 
 func newBlock(src string, data []string) *block {
 	b := &block{next: 1, oid: bson.NewObjectID()}
+	// stamp counts in the last four bytes, as this process's other ObjectIds do: what tells them apart.
+	binary.BigEndian.PutUint32(b.oid[4:], rand.Uint32())
 	for _, d := range data {
 		var idx int32
 		idx, b.docs = bsoncore.AppendDocumentStart(b.docs)
