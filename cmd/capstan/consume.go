@@ -187,7 +187,7 @@ func consume(ctx context.Context, env *environ, o consumeOptions) error {
 	}
 	cfg := r.config()
 	if o.deadLetters != "" {
-		if cfg.DeadLetters, err = newDeadLetters(db.Collection(o.deadLetters)); err != nil {
+		if cfg.DeadLetters, err = checkpoint.NewDeadLetters(db.Collection(o.deadLetters), checkpoint.MongoConfig{}); err != nil {
 			return err
 		}
 	}

@@ -174,6 +174,8 @@ func (r *produceRun) run(ctx context.Context) error {
 	err := r.feed(feeding)
 	if err == nil {
 		err = r.prod.Flush(feeding) // no time limit: the input is there, the server may come back
+	} else {
+		r.drain(ctx)
 	}
 	if cerr := r.prod.Close(); cerr != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		err = cerr
@@ -185,6 +187,14 @@ func (r *produceRun) run(ctx context.Context) error {
 		err = cause // a line that the server refused after the last one was read
 	}
 	return err
+}
+
+// drain sends what was accepted before the feeding stopped (I7). Close would do, if it were certain
+// that the producer has begun to run.
+func (r *produceRun) drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), producer.DefaultDrainTimeout)
+	defer cancel()
+	_ = r.prod.Flush(ctx) // Close says what is wrong
 }
 
 // feed reads and sends. nil: all is accepted.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/seed-12ef14e5/capstan/internal/latency"
@@ -21,6 +22,9 @@ var errDone = errors.New("done")
 
 // waitBeyond is how long after a future --until its last messages may still come.
 const waitBeyond = 2 * time.Second
+
+// lookEvery is how often an idle tail looks whether its standard output is still read.
+const lookEvery = 200 * time.Millisecond
 
 // tailRun is one run of `capstan tail`. Everything is owned by the goroutine that calls run.
 type tailRun struct {
@@ -142,6 +146,8 @@ func (t *tailRun) read(ctx context.Context, out chan<- arrival) {
 func (t *tailRun) printAll(ctx context.Context, in <-chan arrival) error {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	for {
 		var a arrival
 		select {
@@ -155,6 +161,12 @@ func (t *tailRun) printAll(ctx context.Context, in <-chan arrival) error {
 			case <-tick.C:
 				if err := t.save(ctx); err != nil {
 					return err
+				}
+				continue
+			case <-look.C:
+				// Nobody would notice before the next message: "tail | head" has to end without one.
+				if readerGone(t.env.stdout) {
+					return &stdoutError{syscall.EPIPE}
 				}
 				continue
 			case <-ctx.Done():

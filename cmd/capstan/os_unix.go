@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // terminateSignal asks a child to end.
@@ -21,4 +23,15 @@ func signalGroup(p *os.Process, s os.Signal) {
 	if sig, ok := s.(syscall.Signal); ok {
 		_ = syscall.Kill(-p.Pid, sig) // gone already is fine
 	}
+}
+
+// readerGone reports whether w is a pipe that nobody reads any more.
+func readerGone(w any) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	fds := []unix.PollFd{{Fd: int32(f.Fd())}} // no events: errors only
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1 && fds[0].Revents&unix.POLLERR != 0
 }
