@@ -30,7 +30,7 @@ func drawRun(t *rapid.T) []Event {
 	var stream []Key // what is in it, in its order
 	srcs := rapid.IntRange(1, 3).Draw(t, "producers")
 	seqs := make([]int64, srcs)
-	for range rapid.IntRange(8, 60).Draw(t, "messages") {
+	for range rapid.IntRange(8, 30).Draw(t, "messages") {
 		p := rapid.IntRange(0, srcs-1).Draw(t, "producer")
 		seqs[p]++
 		k := Key{fmt.Sprintf("p%d", p), seqs[p]}
