@@ -116,10 +116,10 @@ func (l *loop) count(ctx, sctx context.Context, p *plan, batch []record.Record) 
 			l.skip(r)
 		}
 		if l.cfg.UntilEnd && r.Position.ID == l.end {
-			if err := l.handOver(ctx, out, last, true); err != nil {
+			if err := l.handOver(ctx, out, last, false); err != nil {
 				return err
 			}
-			return errEnd
+			return l.quiet(ctx)
 		}
 	}
 	return l.handOver(ctx, out, last, false)

@@ -98,7 +98,7 @@ func (l *ledger) lose(cause record.GapCause, after record.Position, recently rec
 	}
 	p.must = p.must || must
 	l.marks.newest(func(k *mark) bool {
-		if k.ts.Compare(recently) >= 0 {
+		if k.ts.IsZero() || k.ts.Compare(recently) >= 0 { // zero: it came with a checkpoint
 			p.open[k.src] = struct{}{}
 		}
 		return len(p.open) < maxOpen

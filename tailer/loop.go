@@ -24,7 +24,7 @@ const (
 	confirmMaxWait   = 100 * time.Millisecond
 	// maxPatience bounds by how much the deadlines of openings and getMores grow while they are what
 	// ends every attempt: a stream that takes longer to scan must be readable too.
-	maxPatience = 64
+	maxPatience = 16
 	// causalPatience: after so many deadlines in a row, a member that never reaches the last known
 	// operation is no longer waited for.
 	causalPatience = 4
@@ -71,7 +71,8 @@ type loop struct {
 	opTime      record.Timestamp
 	unfiltered  bool  // the next tail reads without a bound
 	base        *plan // of the first tail with a bound since the last one without
-	patience    int   // 1, 2, 4 … while deadlines end every attempt
+	patience    int  // 1, 2, 4 … while deadlines end every opening or getMore
+	slow        bool // the last opening or getMore ended by its deadline
 	meanSize    int
 
 	end record.ID // the message at which UntilEnd stops
@@ -159,9 +160,10 @@ func (l *loop) failed(err error, opened bool, out *outage, attempts int) error {
 	switch {
 	case errors.Is(err, errReread):
 		l.unfiltered = true
-	case errors.Is(err, errWatchdog):
+	case l.slow:
 		l.patience = min(2*l.patience, maxPatience)
 	}
+	l.slow = false
 	switch mongoerr.Classify(err).Tail {
 	case mongoerr.TailGone:
 		l.identified = false
@@ -351,6 +353,7 @@ func (l *loop) fetch(ctx context.Context, cur *mongo.Cursor, p *plan) (int, erro
 	}
 	switch {
 	case cur.Err() != nil: // final for this cursor
+		l.slow = context.Cause(ctx) == context.DeadlineExceeded
 		return 0, fmt.Errorf("read from the tail of %s: %w", l.ns, l.late(ctx, cur.Err()))
 	case cur.ID() == 0: // dead without an error
 		return 0, errExhausted

@@ -193,10 +193,10 @@ func (a *tally) total(src string) int64 {
 // read takes records until enough returns true.
 func (a *tally) read(t testing.TB, s *Stream, enough func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testPatience)
-	defer cancel()
 	for !enough() {
+		ctx, cancel := context.WithTimeout(t.Context(), testPatience)
 		r, err := s.Next(ctx)
+		cancel()
 		if err != nil {
 			t.Fatalf("next: %v (delivered %v, lost %v)", err, a.delivered, a.lost)
 		}

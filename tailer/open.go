@@ -251,6 +251,7 @@ func (l *loop) openTail(ctx context.Context, p *plan) (*mongo.Cursor, error) {
 	}
 	cur, err := l.collection.Database().RunCommandCursor(ctx, cmd)
 	if err != nil {
+		l.slow = context.Cause(ctx) == context.DeadlineExceeded
 		return nil, fmt.Errorf("open a tail of %s: %w", l.ns, l.late(ctx, err))
 	}
 	cur.SetMaxAwaitTime(l.await())
