@@ -18,13 +18,16 @@ const maxFileBytes = 1 << 20
 
 // file is the configuration file. Its keys are documented in sample.yaml.
 type file struct {
-	URI     string `yaml:"uri"`
-	URIFile string `yaml:"uri_file"`
-	Color   string `yaml:"color"`
-	Log     struct {
-		Level  string `yaml:"level"`
-		Format string `yaml:"format"`
-	} `yaml:"log"`
+	URI     string  `yaml:"uri"`
+	URIFile string  `yaml:"uri_file"`
+	Color   string  `yaml:"color"`
+	Log     logFile `yaml:"log"`
+}
+
+// logFile is the part about logs.
+type logFile struct {
+	Level  string `yaml:"level"`
+	Format string `yaml:"format"`
 }
 
 // readFile parses a file strictly (unknown and duplicate keys are errors with their line) and then
