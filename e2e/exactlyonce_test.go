@@ -100,21 +100,23 @@ func TestAFileIsStoredExactlyOnceWhoeverIsKilled(t *testing.T) {
 	if full() {
 		x.work = []string{"--workers", "16", "--key", "none"}
 	}
-	consumers, producers, primaries := sized(3, 10), sized(2, 3), sized(1, 2)
+	consumers := moments(rng, sized(3, 10), len(x.lines))
+	producers := moments(rng, sized(2, 3), len(x.lines))
+	primaries := moments(rng, sized(1, 2), len(x.lines))
 	ctx, cancel := context.WithTimeout(t.Context(), sized(6*time.Minute, 25*time.Minute))
 	defer cancel()
 	defer x.counting(ctx)()
 
 	began := time.Now()
 	var all sync.WaitGroup
-	all.Go(func() { x.produce(ctx, moments(rng, producers, len(x.lines))) })
-	all.Go(func() { x.consume(ctx, moments(rng, consumers, len(x.lines))) })
-	all.Go(func() { x.killPrimaries(ctx, moments(rng, primaries, len(x.lines))) })
+	all.Go(func() { x.produce(ctx, producers) })
+	all.Go(func() { x.consume(ctx, consumers) })
+	all.Go(func() { x.killPrimaries(ctx, primaries) })
 	all.Wait()
 	if t.Failed() {
 		return
 	}
-	t.Logf("%d events in %s, with kill -9 of %d consumers, %d producers, %d primaries", len(x.lines), time.Since(began).Round(time.Second), consumers, producers, primaries)
+	t.Logf("%d events in %s, with kill -9 of %d consumers, %d producers, %d primaries", len(x.lines), time.Since(began).Round(time.Second), len(consumers), len(producers), len(primaries))
 	x.judge()
 }
 
