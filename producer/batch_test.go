@@ -14,10 +14,12 @@ func simulate(alone bool, trip, perMessage time.Duration) (limit int, took time.
 	if alone { // the first message leaves alone
 		s.observe(&batch{entries: make([]entry, 1)}, trip+perMessage)
 	}
+	b := batch{entries: make([]entry, DefaultMaxBatch), bound: byMessages}
 	for range 400 {
 		n := s.messages.now
+		b.entries = b.entries[:n]
 		took = trip + time.Duration(n)*perMessage
-		s.observe(&batch{entries: make([]entry, n), bytes: n * 200, bound: byMessages}, took)
+		s.observe(&b, took)
 	}
 	return s.messages.now, took
 }

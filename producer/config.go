@@ -25,8 +25,7 @@ const (
 	DefaultMaxBufferedBytes = 16 << 20
 	// DefaultMaxMessageBytes is the largest document that a MongoDB server stores.
 	DefaultMaxMessageBytes = record.MaxDocumentSize
-	// DefaultMaxBatch is where larger inserts no longer raise the rate: see BenchmarkBatchSize's note
-	// in DESIGN.md.
+	// DefaultMaxBatch is well behind where larger inserts stop raising the rate (see DESIGN.md).
 	DefaultMaxBatch = 4000
 	// DefaultMaxBatchBytes bounds the copies that an insert in flight needs beside the buffer: with the
 	// head of the command it is 4 MiB, beyond which the rate does not grow.

@@ -130,6 +130,31 @@ func TestADrainThatTakesTooLongIsCutAndEveryMessageHasAResult(t *testing.T) {
 	})
 }
 
+func TestNothingIsSentAfterTheDrainTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &memory{before: func(_ context.Context, docs []bson.Raw) (int, error) {
+			time.Sleep(time.Second) // whatever its context says
+			return len(docs), nil
+		}}
+		p := run(t, w, Config{DrainTimeout: 2500 * time.Millisecond, MaxBatch: 10})
+		mustSend(t, p.Producer, 1, nil)
+		synctest.Wait()
+		notSent := 0
+		mustSend(t, p.Producer, 100, func(r Result) {
+			var n *NotSentError
+			if errors.As(r.Err, &n) && errors.Is(r.Err, ErrDrainTimeout) {
+				notSent++
+			}
+		})
+		if err := p.stop(); !errors.Is(err, ErrDrainTimeout) {
+			t.Error(err)
+		}
+		if n := len(w.all()); n != 21 || notSent != 80 { // batches end after 1, 2 and 3 s
+			t.Errorf("%d stored, %d not sent", n, notSent)
+		}
+	})
+}
+
 func TestAbortSkipsTheDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := run(t, &memory{before: slow(time.Hour)}, Config{})
@@ -304,13 +329,14 @@ func TestBlockedSendsEndWhenTheProducerStops(t *testing.T) {
 
 func TestALargeMessageIsNotStarvedBySmallOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &memory{before: slow(time.Second)}
-		p := run(t, w, Config{MaxBufferedBytes: 10_000, MaxBatch: 10})
-		stop := make(chan struct{})
-		go func() { // always more small ones than there is room for
-			defer close(stop)
-			for range 2000 {
-				if p.Send(context.Background(), Message{}, nil) != nil {
+		p := run(t, &memory{before: slow(time.Second)}, Config{MaxBufferedBytes: 10_000, MaxBatch: 10})
+		small := make(chan struct{})
+		go func() { // takes every bit of room at once
+			defer close(small)
+			for {
+				if err := p.TrySend(Message{}, nil); errors.Is(err, ErrFull) {
+					time.Sleep(10 * time.Millisecond)
+				} else if err != nil {
 					return
 				}
 			}
@@ -318,15 +344,40 @@ func TestALargeMessageIsNotStarvedBySmallOnes(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		big := Message{Data: value(t, strings.Repeat("x", 20_000))} // larger than the whole buffer
-		if err := p.Send(t.Context(), big, nil); err != nil {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := p.Send(ctx, big, nil); err != nil {
 			t.Error(err)
 		}
 		if d := time.Since(start); d > 15*time.Second {
 			t.Errorf("the large message waited for %v", d)
 		}
 		p.cancel()
-		<-stop
+		<-small
 		if err := <-p.ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestASendThatGivesUpLetsThoseBehindItPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := run(t, &memory{before: slow(time.Hour)}, Config{MaxBufferedBytes: 10_000, DrainTimeout: 5 * time.Hour})
+		mustSend(t, p.Producer, 1, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		big := make(chan error)
+		go func() { big <- p.Send(ctx, Message{Data: value(t, strings.Repeat("x", 20_000))}, nil) }()
+		synctest.Wait()
+		start := time.Now()
+		mustSend(t, p.Producer, 1, nil) // fits, and waits for the large one's turn
+		if d := time.Since(start); d != time.Second {
+			t.Errorf("waited for %v", d)
+		}
+		if err := <-big; !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if err := p.stop(); err != nil {
 			t.Error(err)
 		}
 	})
