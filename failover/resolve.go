@@ -119,7 +119,7 @@ func (w *StreamWriter) readBack(ctx context.Context, b *batch) error {
 		if doc := committed[ids[0]]; doc != nil && !w.same(docs[0], doc) {
 			return final{w.rejected(b, record.ErrExists)}
 		}
-		n = w.prefix(docs, ids, committed, anchored)
+		n = w.prefix(docs, ids, committed)
 	}
 	switch {
 	case n > 0:
@@ -132,9 +132,6 @@ func (w *StreamWriter) readBack(ctx context.Context, b *batch) error {
 			return err
 		}
 	}
-	if b.verdict != nil {
-		return final{b.verdict}
-	}
 	b.unresolved, b.duplicate = false, false
 	return nil
 }
@@ -146,9 +143,6 @@ func (w *StreamWriter) found(b *batch, n int) {
 	}
 	b.base += n
 	w.anchors.set(idOf(b.docs[b.base-1]))
-	if _, rejected := b.verdict.(*record.RejectedError); rejected {
-		b.verdict = nil // the document that it was about is stored after all
-	}
 }
 
 // lookUp reads the documents with the given ids.
@@ -164,26 +158,11 @@ func (w *StreamWriter) lookUp(ctx context.Context, level string, after bson.Time
 	return byID, at, nil
 }
 
-// prefix returns how many of docs, from the front, are stored. Where the first of them are not
-// found, a later one is, and the anchors are gone, the first were evicted: each was stored before the
-// next, as every attempt is ordered and starts behind what is known to be stored.
-func (w *StreamWriter) prefix(docs []bson.Raw, ids []record.ID, stored map[record.ID]bson.Raw, anchored bool) int {
+// prefix returns how many of docs, from the front, are stored. One that is missing ends it, also where
+// later ones are there: it may have been evicted or never stored, and missing looks into that.
+func (w *StreamWriter) prefix(docs []bson.Raw, ids []record.ID, stored map[record.ID]bson.Raw) int {
 	n := 0
-	ours := func(i int) bool {
-		doc, ok := stored[ids[i]]
-		return ok && w.same(docs[i], doc)
-	}
-	if !anchored {
-		for i := range docs {
-			if _, taken := stored[ids[i]]; taken {
-				if ours(i) {
-					n = i
-				}
-				break
-			}
-		}
-	}
-	for n < len(docs) && ours(n) {
+	for n < len(docs) && stored[ids[n]] != nil && w.same(docs[n], stored[ids[n]]) {
 		n++
 	}
 	return n
@@ -197,18 +176,16 @@ func (w *StreamWriter) missing(ctx context.Context, b *batch, anchored bool) err
 		// was evicted, or deleted. It was stored.
 		b.base++
 		return nil
-	case b.verdict != nil, anchored, b.open <= b.base:
+	case anchored, b.open <= b.base:
 		return nil
-	case len(w.anchors.ids()) > 0:
-		return final{errEvicted} // I1: sending again could store it twice
 	}
-	// The stream was empty before the first attempt. If it is still, nothing was evicted.
+	// Without an anchor, only an empty stream has evicted nothing: it was so before the first attempt.
 	docs, _, err := w.find(ctx, w.newestCommand("local"))
 	if err != nil {
 		return w.readFailed(err)
 	}
 	if len(docs) > 0 {
-		return final{errEvicted}
+		return final{errEvicted} // I1: sending again could store it twice
 	}
 	return nil
 }

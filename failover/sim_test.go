@@ -17,16 +17,17 @@ import (
 type fault int
 
 const (
-	none         fault = iota
-	notSent            // the client found no server
-	lostBefore         // the connection broke before the server ran the command
-	lostAfter          // … after it
-	lostMidway         // … after k documents
-	uncommitted        // everything is applied on the primary, and the majority did not answer
-	notPrimary         // refused as a whole
-	notPrimaryAt       // refused at document k
-	election           // what was not committed is rolled back, and the connection breaks
-	late               // no answer; the server runs the command later
+	none          fault = iota
+	notSent             // the client found no server
+	lostBefore          // the connection broke before the server ran the command
+	lostAfter           // … after it
+	lostMidway          // … after k documents
+	uncommitted         // everything is applied on the primary, and the majority did not answer
+	notPrimary          // refused as a whole
+	refusedMidway       // … although k documents were applied before
+	notPrimaryAt        // refused at document k
+	election            // what was not committed is rolled back, and the connection breaks
+	late                // no answer; the server runs the command later
 	faults
 )
 
@@ -45,6 +46,7 @@ type sim struct {
 	capacity int // documents; 0: no limit
 	script   []tick
 	bad      map[record.ID]bool // refused by the validator
+	before   []record.ID        // stored by an earlier run
 	// local is what the primary has, stable what the majority has: the documents that are there, and the
 	// history of all that ever were.
 	local, stable state
@@ -138,7 +140,11 @@ func (s *sim) insert(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
 		s.apply(cmd, t.k)
 		s.local = s.stable.clone()
 		return nil, errLost
-	case notPrimary:
+	case notPrimary, refusedMidway:
+		if t.fault == refusedMidway {
+			docs, _ := cmd.Lookup("documents").Array().Values()
+			s.apply(cmd, min(t.k, len(docs)-1))
+		}
 		return nil, mongo.CommandError{Code: 10107, Name: "NotWritablePrimary"}
 	case late:
 		s.delayed = append(s.delayed, slices.Clone(cmd))
@@ -189,11 +195,11 @@ func (s *sim) find(ctx context.Context, cmd bson.D) ([]bson.Raw, bson.Timestamp,
 		return nil, at, errLost
 	}
 	raw := encode(cmd)
-	if raw.Lookup("readConcern", "afterClusterTime").Type != 0 {
-		s.commit() // it answers at the commit
-	}
 	docs := s.local.docs
 	if raw.Lookup("readConcern", "level").StringValue() == "majority" {
+		if raw.Lookup("readConcern", "afterClusterTime").Type != 0 {
+			s.commit() // it answers at the commit
+		}
 		docs = s.stable.docs
 	}
 	if raw.Lookup("sort").Type != 0 {

@@ -21,8 +21,7 @@ type StreamConfig struct {
 	// Size is the stream's size in bytes; a larger message is refused. 0: not checked here.
 	Size int64
 	// Same reports whether a stored document is ours, sent earlier. nil means SameMessage. It need not
-	// look at ts, which the server fills, nor at the order of fields. Where another Same says yes to a
-	// document, everything before that one in the batch must have been stored before it.
+	// look at ts, which the server fills, nor at the order of fields.
 	Same func(ours, stored bson.Raw) bool
 }
 
@@ -67,8 +66,6 @@ type batch struct {
 	unresolved bool
 	// duplicate: the server said, with the force of the write concern, that docs[base]'s _id is taken.
 	duplicate bool
-	// verdict is what to return once what is open has been read back; nil: nothing yet.
-	verdict error
 }
 
 // final wraps an error that ends the call.
@@ -197,12 +194,12 @@ func (w *StreamWriter) failed(b *batch, n int, err error) error {
 	}
 	switch c.Write {
 	case mongoerr.WriteRejected:
-		return w.conclude(b, w.rejected(b, err))
+		return final{w.rejected(b, err)}
 	case mongoerr.WriteStop:
-		return w.conclude(b, w.replaced(err))
+		return final{w.replaced(err)}
 	case mongoerr.WriteDuplicate:
 		if !c.OnID {
-			return w.conclude(b, w.rejected(b, err))
+			return final{w.rejected(b, err)}
 		}
 		if !c.Uncommitted {
 			b.duplicate, b.unresolved = true, true
@@ -210,15 +207,6 @@ func (w *StreamWriter) failed(b *batch, n int, err error) error {
 		}
 	}
 	return err
-}
-
-// conclude ends the call with err, but not before what earlier attempts may have done is read back.
-func (w *StreamWriter) conclude(b *batch, err error) error {
-	if b.open <= b.base {
-		return final{err}
-	}
-	b.verdict, b.unresolved = err, true
-	return nil
 }
 
 // rejected returns the error that says that docs[base] is refused for good.
