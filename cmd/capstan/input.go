@@ -145,14 +145,16 @@ func (r *lineReader) readLine() (line, error) {
 		} else {
 			text = append(text, part...)
 		}
-		if r.ended = err == nil; r.ended {
+		if err == nil {
 			length--
+			r.ended = true
 			break
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
 		if errors.Is(err, io.EOF) && length > 0 {
+			r.ended = false
 			break
 		}
 		return line{}, err
