@@ -16,6 +16,9 @@ import (
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
+// noMap is for a panic of the runtime.
+var noMap map[string]int
+
 var errBad = errors.New("bad order")
 
 // letters is a DeadLetters in memory, whose Add can be made to fail.
@@ -176,8 +179,7 @@ func TestAPanicIsAFailedAttemptWithItsStack(t *testing.T) {
 			case r.Position == positionOf(2) && attempt == 1:
 				panic(errBad) // once: a retry cures it
 			case r.Position == positionOf(4):
-				var m map[string]int
-				m["x"] = 1
+				noMap["x"] = 1
 			}
 			return nil
 		}}

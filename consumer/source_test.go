@@ -63,12 +63,6 @@ func (l *log) append(recs ...record.Record) {
 	l.changed = make(chan struct{})
 }
 
-func (l *log) len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.records)
-}
-
 // open is a consumer.Open: it begins behind the position, and leaves out what is below the marks.
 func (l *log) open(_ context.Context, start record.Start) (consumer.Source, error) {
 	l.mu.Lock()
