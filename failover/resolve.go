@@ -20,6 +20,9 @@ const (
 	// anchorDistance is the least time between the two anchors: a standalone server that is killed may
 	// lose what it acknowledged in the last 100 ms (its journal's interval), and the newer one with it.
 	anchorDistance = time.Second
+	// maxLookUp bounds the documents of one read, so that it fits into an attempt on a slow server too
+	// (about 5 µs each on an idle one).
+	maxLookUp = 5000
 )
 
 // anchors are messages that were in the stream before anything that is open now was first sent. A
@@ -102,7 +105,8 @@ func (w *StreamWriter) readFailed(err error) error {
 //     Waiting for that time makes the server answer at the commit ("linearizable" would take one
 //     document at a time).
 func (w *StreamWriter) readBack(ctx context.Context, b *batch) error {
-	docs := b.docs[b.base:max(b.base+1, b.open, b.sent)]
+	end := max(b.base+1, b.open, b.sent)
+	docs := b.docs[b.base:min(end, b.base+maxLookUp)]
 	ids := idsOf(docs)
 	anchorIDs := w.anchors.ids()
 	local, at, err := w.lookUp(ctx, "local", bson.Timestamp{}, docs, append(ids, anchorIDs...))
@@ -132,7 +136,7 @@ func (w *StreamWriter) readBack(ctx context.Context, b *batch) error {
 			return err
 		}
 	}
-	b.unresolved, b.duplicate = false, false
+	b.unresolved, b.duplicate = n == len(docs) && b.base < end, false
 	return nil
 }
 
