@@ -67,7 +67,7 @@ func gone(t *testing.T, p *process) {
 	}
 	for _, addr := range addrs {
 		eventually(t, "the end of "+addr, func() bool {
-			c, err := net.Dial("tcp", addr)
+			c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 			if err == nil {
 				_ = c.Close()
 			}

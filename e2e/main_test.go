@@ -88,7 +88,8 @@ func start(t *testing.T, uri string, stdin io.Reader, stdout io.Writer, args ...
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(bin, args...), ended: make(chan struct{})}
+	// It is killed by the clean-up and not by the test's context, which ends before the clean-ups.
+	p := &process{cmd: exec.CommandContext(context.WithoutCancel(t.Context()), bin, args...), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), "CAPSTAN_URI="+uri)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, stdout, &p.stderr
 	p.cmd.WaitDelay = 5 * time.Second // a grandchild may hold the pipes for a moment
@@ -140,14 +141,6 @@ func (p *process) stop(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.wait(t)
-}
-
-// capstan runs a command that must succeed.
-func capstan(t *testing.T, uri string, args ...string) string {
-	t.Helper()
-	var out bytes.Buffer
-	start(t, uri, nil, &out, args...).wait(t)
-	return out.String()
 }
 
 // lockedBuffer is written by a process and read by the test.
