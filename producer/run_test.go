@@ -400,6 +400,23 @@ func TestFlushWaitsForTheCallbacksOfWhatWasAcceptedBefore(t *testing.T) {
 	})
 }
 
+func TestFlushWaitsForCallbacksThatLagBehindTheInserts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := run(t, &memory{before: slow(time.Second)}, Config{})
+		called := 0
+		lag := func(Result) { time.Sleep(5 * time.Second); called++ }
+		mustSend(t, p.Producer, 1, lag)
+		synctest.Wait()
+		mustSend(t, p.Producer, 1, lag) // stored after 2 s, its callback ends after 11 s
+		if err := p.Flush(t.Context()); err != nil || called != 2 {
+			t.Errorf("%d callbacks returned, %v", called, err)
+		}
+		if err := p.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // An unknown outcome ends the producer: later messages cannot be numbered without a possible hole.
 func TestAnUnknownOutcomeFailsTheProducerAndSaysWhatWasNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
