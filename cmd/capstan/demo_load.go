@@ -207,7 +207,7 @@ func sleepUntil(ctx context.Context, at time.Time) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if d := time.Until(at); d > 0 {
+	for d := time.Until(at); d > 0; d = time.Until(at) {
 		nap(d)
 	}
 	return nil
