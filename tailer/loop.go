@@ -71,8 +71,8 @@ type loop struct {
 	opTime      record.Timestamp
 	unfiltered  bool  // the next tail reads without a bound
 	base        *plan // of the first tail with a bound since the last one without
-	patience    int  // 1, 2, 4 … while deadlines end every opening or getMore
-	slow        bool // the last opening or getMore ended by its deadline
+	patience    int   // 1, 2, 4 … while deadlines end every opening or getMore
+	slow        bool  // the last opening or getMore ended by its deadline
 	meanSize    int
 
 	end record.ID // the message at which UntilEnd stops

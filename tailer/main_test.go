@@ -233,3 +233,7 @@ func both(t *testing.T, run func(t *testing.T, d *mongotest.Deployment, coll *mo
 		run(t, d, d.DB(t).Collection("s"))
 	})
 }
+
+func testOptions() *options.ClientOptions {
+	return options.Client().ApplyURI("mongodb://127.0.0.1:1")
+}
