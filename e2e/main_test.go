@@ -93,6 +93,7 @@ func start(t *testing.T, uri string, stdin io.Reader, stdout io.Writer, args ...
 	p.cmd.Env = append(os.Environ(), "CAPSTAN_URI="+uri)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, stdout, &p.stderr
 	p.cmd.WaitDelay = 5 * time.Second // a grandchild may hold the pipes for a moment
+	bind(p.cmd)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
