@@ -61,7 +61,8 @@ func (s *server) terminate() error {
 }
 
 // Start starts a member that does not run, with its data and on its old port, and returns when it
-// listens; its recovery and election take their time after that. who is its name. Of a cluster that
+// listens; its recovery and election take their time after that. who is its name. A standalone whose
+// port another program has taken meanwhile moves to a new one: URI tells. Of a cluster that
 // another process owns, that process starts it, so that the member ends with its cluster.
 func (c *Cluster) Start(ctx context.Context, who string) (Member, error) {
 	index := -1

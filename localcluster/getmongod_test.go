@@ -57,7 +57,7 @@ func (g *getMongod) stub(path, body string) string {
 
 func (g *getMongod) run() (stdout, stderr string, err error) {
 	g.t.Helper()
-	cmd := exec.Command("bash", "../scripts/get-mongod")
+	cmd := exec.CommandContext(g.t.Context(), "bash", "../scripts/get-mongod")
 	for k, v := range g.env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}

@@ -173,7 +173,7 @@ func (c *Cluster) launch(ctx context.Context, ms memberState) error {
 	}
 	defer out.Close()
 	offset := fileSize(m.Log())
-	child, err := c.spawnMember(m, ms.Port, out)
+	child, err := c.spawnMember(ctx, m, ms.Port, out)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", m.Name, err)
 	}
@@ -195,14 +195,14 @@ func (c *Cluster) launch(ctx context.Context, ms memberState) error {
 	return fmt.Errorf("start %s: mongod ended with %q; %s", m.Name, child.cmd.ProcessState, quoteLog(m.Log(), offset, m.out()))
 }
 
-func (c *Cluster) spawnMember(m Member, port int, out *os.File) (*child, error) {
+func (c *Cluster) spawnMember(ctx context.Context, m Member, port int, out *os.File) (*child, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.down {
 		return nil, errors.New("the cluster is down")
 	}
-	// Not CommandContext: the server outlives the call that starts it.
-	cmd := exec.Command(c.st.Mongod, c.st.args(c.dir, m, port)...)
+	// The server outlives the call that starts it.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), c.st.Mongod, c.st.args(c.dir, m, port)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = m.Dir, out, out
 	cmd.SysProcAttr = processAttr(c.st.Detach)
 	child, err := c.spawn.start(cmd)

@@ -52,7 +52,7 @@ func starter(spec []string) int {
 func startElsewhere(t *testing.T, spec ...string) (*exec.Cmd, string) {
 	t.Helper()
 	needsMongod(t)
-	cmd := exec.Command(os.Args[0])
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), helperVar+"="+strings.Join(spec, ","))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

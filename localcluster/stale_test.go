@@ -67,7 +67,7 @@ func gone(t *testing.T, c *Cluster) {
 
 func TestAPidThatBelongsToAnotherProgramNowIsNeverSignalled(t *testing.T) {
 	dir := t.TempDir()
-	other := exec.Command("sleep", "600")
+	other := exec.CommandContext(t.Context(), "sleep", "600")
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestADetachedClusterByTheCommandLine(t *testing.T) {
 
 func TestAForegroundClusterStaysUntilCtrlCAndCleansUp(t *testing.T) {
 	_, tmp := clusterEnv(t)
-	cmd := exec.Command(capstanPath(t), "cluster", "up", "--members", "3", "--auth", "--tls")
+	cmd := exec.CommandContext(t.Context(), capstanPath(t), "cluster", "up", "--members", "3", "--auth", "--tls")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

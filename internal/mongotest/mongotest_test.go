@@ -47,10 +47,11 @@ func TestADatabaseIsDroppedWhenItsTestEnds(t *testing.T) {
 }
 
 func TestSharedDeploymentsAreStartedOnce(t *testing.T) {
-	if Standalone(t) != Standalone(t) {
+	first, second := Standalone(t), Standalone(t)
+	if first != second {
 		t.Error("two standalones")
 	}
-	a, b := Standalone(t).Options(), Standalone(t).Options()
+	a, b := first.Options(), second.Options()
 	if a == b {
 		t.Error("both callers change the same options")
 	}
