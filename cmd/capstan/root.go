@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-12ef14e5/capstan/internal/config"
+	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 )
 
 const rootHelp = `Capstan is a message log on MongoDB's capped collections that never loses silently:
@@ -62,17 +63,26 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // finish says what went wrong, redacted (I10), and returns the exit code.
 func (e *environ) finish(err error) int {
-	var coded *codeError
-	switch {
-	case err == nil, brokenPipe(err):
-	case errors.As(err, &coded) && coded.err == nil:
-	default:
-		e.say("capstan: %v", err)
-		if h := hint(err); h != "" {
-			e.say("hint: %s", h)
-		}
+	code := exitCode(err)
+	if coded := (*codeError)(nil); code == exitOK || errors.As(err, &coded) && coded.err == nil {
+		return code
 	}
-	return exitCode(err)
+	e.say("capstan: %v", err)
+	what := hint(err)
+	if mongoerr.IsUnauthorized(err) && !e.hasUser() {
+		// Not the user's rights are missing, but the user.
+		code, what = exitConnect, "the server wants a user, and the connection string names none"
+	}
+	if what != "" {
+		e.say("hint: %s", what)
+	}
+	return code
+}
+
+// hasUser reports whether the connection string says who connects.
+func (e *environ) hasUser() bool {
+	o, err := e.clientOptions()
+	return err != nil || o.Auth != nil
 }
 
 func newRootCmd(env *environ) *cobra.Command {
