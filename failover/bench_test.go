@@ -70,7 +70,7 @@ func BenchmarkInsert(b *testing.B) {
 		b.Run(size.name, func(b *testing.B) {
 			s := newStream(b, d, Config{})
 			batch := newBenchBatch(size.n, 100)
-			nc, err := net.Dial("tcp", s.l.opts.Hosts[0])
+			nc, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", s.l.opts.Hosts[0])
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -110,11 +110,11 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	switch {
 	case c.AttemptTimeout < MinAttemptTimeout:
-		return fmt.Errorf("AttemptTimeout is %v; it must be at least %v", c.AttemptTimeout, MinAttemptTimeout)
+		return fmt.Errorf("field AttemptTimeout is %v; it must be at least %v", c.AttemptTimeout, MinAttemptTimeout)
 	case c.Budget < c.AttemptTimeout:
-		return fmt.Errorf("Budget is %v; it must be at least AttemptTimeout (%v)", c.Budget, c.AttemptTimeout)
+		return fmt.Errorf("field Budget is %v; it must be at least AttemptTimeout (%v)", c.Budget, c.AttemptTimeout)
 	case c.WriteConcern > One:
-		return fmt.Errorf("WriteConcern is %d; it must be Majority or One", c.WriteConcern)
+		return fmt.Errorf("field WriteConcern is %d; it must be Majority or One", c.WriteConcern)
 	}
 	return nil
 }

@@ -1,10 +1,8 @@
 package failover
 
 import (
-	"bytes"
 	"context"
 	"slices"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -12,71 +10,9 @@ import (
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
-const (
-	// anchorAge is how old the newest anchor may be when a call begins; an older one is replaced by the
-	// newest message of the stream, at the price of one small read. A stream that turns over faster
-	// than this plus an outage is smaller than the guarantee can be.
-	anchorAge = 2 * time.Second
-	// anchorDistance is the least time between the two anchors: a standalone server that is killed may
-	// lose what it acknowledged in the last 100 ms (its journal's interval), and the newer one with it.
-	anchorDistance = time.Second
-	// maxLookUp bounds the documents of one read, so that it fits into an attempt on a slow server too
-	// (about 5 µs each on an idle one).
-	maxLookUp = 5000
-)
-
-// anchors are messages that were in the stream before anything that is open now was first sent. A
-// capped collection evicts in the order of insertion, so while one of them is there, nothing that
-// came after it has been evicted, and what is not found is not stored. No clock is compared: ts is
-// stamped before an insert gets its lock, by a clock that may step.
-type anchors struct {
-	newest, older record.ID
-	at, olderAt   time.Time
-}
-
-func (a *anchors) fresh() bool { return !a.newest.IsZero() && time.Since(a.at) < anchorAge }
-
-// set makes id the newest anchor.
-func (a *anchors) set(id record.ID) {
-	now := time.Now()
-	if now.Sub(a.olderAt) >= anchorDistance {
-		a.older, a.olderAt = a.newest, now
-	}
-	a.newest, a.at = id, now
-}
-
-func (a *anchors) ids() []record.ID {
-	var ids []record.ID
-	for _, id := range []record.ID{a.newest, a.older} {
-		if !id.IsZero() {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// placeAnchor notes the newest message of the stream before the first attempt of a call. It is read
-// with majority, so that no election takes it away.
-func (w *StreamWriter) placeAnchor(ctx context.Context, b *batch) error {
-	docs, _, err := w.find(ctx, w.newestCommand("majority"))
-	switch {
-	case err == nil:
-		if len(docs) > 0 {
-			w.anchors.set(idOf(docs[0]))
-		}
-	case mongoerr.IsUnauthorized(err):
-		// A user who may insert and not read can write, until an outcome is unknown.
-	default:
-		return w.readFailed(err)
-	}
-	b.anchored = true
-	return nil
-}
-
-func (w *StreamWriter) newestCommand(level string) bson.D {
-	return w.findCommand(level, bson.Timestamp{}, bson.D{}, bson.E{Key: "sort", Value: bson.D{{Key: "$natural", Value: -1}}},
-		bson.E{Key: "limit", Value: 1}, bson.E{Key: "singleBatch", Value: true}, bson.E{Key: "projection", Value: bson.D{{Key: record.FieldID, Value: 1}}})
-}
+// maxLookUp bounds the documents of one read, so that it fits into an attempt on a slow server too
+// (about 5 µs each on an idle one).
+const maxLookUp = 5000
 
 func (w *StreamWriter) find(ctx context.Context, cmd bson.D) (docs []bson.Raw, at bson.Timestamp, err error) {
 	err = w.layer.attempt(ctx, 0, func(ctx context.Context) (err error) {
@@ -214,49 +150,6 @@ func (w *StreamWriter) same(ours, stored bson.Raw) bool {
 		return w.cfg.Same(ours, stored)
 	}
 	return SameMessage(ours, stored)
-}
-
-// SameMessage reports whether two documents with one _id are one message: equal src and seq, or, in
-// documents without these, equal fields in any order. ts is not compared: the server fills it.
-func SameMessage(ours, stored bson.Raw) bool {
-	if numbered(ours) {
-		return numbered(stored) && ours.Lookup(record.FieldSrc).Equal(stored.Lookup(record.FieldSrc)) &&
-			ours.Lookup(record.FieldSeq).Equal(stored.Lookup(record.FieldSeq))
-	}
-	return contains(ours, stored) && contains(stored, ours)
-}
-
-// contains reports whether every field of b but ts is in a.
-func contains(a, b bson.Raw) bool {
-	elems, err := b.Elements()
-	if err != nil {
-		return false
-	}
-	for _, e := range elems {
-		if e.Key() == record.FieldTS {
-			continue
-		}
-		v, err := a.LookupErr(e.Key())
-		if err != nil || v.Type != e.Value().Type || !bytes.Equal(v.Value, e.Value().Value) {
-			return false
-		}
-	}
-	return true
-}
-
-func numbered(doc bson.Raw) bool {
-	src, okSrc := doc.Lookup(record.FieldSrc).StringValueOK()
-	seq, okSeq := doc.Lookup(record.FieldSeq).Int64OK()
-	return okSrc && okSeq && src != "" && seq > 0
-}
-
-func allNumbered(docs []bson.Raw) bool {
-	for _, doc := range docs {
-		if !numbered(doc) {
-			return false
-		}
-	}
-	return true
 }
 
 func idOf(doc bson.Raw) record.ID { return record.IDOf(doc.Lookup(record.FieldID)) }

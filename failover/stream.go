@@ -225,7 +225,7 @@ func (w *StreamWriter) replaced(err error) error {
 
 // giveUp returns what the call has to say when it ends early.
 func (w *StreamWriter) giveUp(b *batch, err error) error {
-	if _, ok := err.(*record.RejectedError); !ok {
+	if _, ok := errors.AsType[*record.RejectedError](err); !ok {
 		if b.open > b.base {
 			// I1: what may be stored is never called a failure.
 			err = &record.UnknownOutcomeError{IDs: idsOf(b.docs[b.base:b.open]), Attempts: b.attempts, Err: err}

@@ -1,0 +1,52 @@
+package failover
+
+import (
+	"bytes"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/seed-12ef14e5/capstan/record"
+)
+
+// SameMessage reports whether two documents with one _id are one message: equal src and seq, or, in
+// documents without these, equal fields in any order. ts is not compared: the server fills it.
+func SameMessage(ours, stored bson.Raw) bool {
+	if numbered(ours) {
+		return numbered(stored) && ours.Lookup(record.FieldSrc).Equal(stored.Lookup(record.FieldSrc)) &&
+			ours.Lookup(record.FieldSeq).Equal(stored.Lookup(record.FieldSeq))
+	}
+	return contains(ours, stored) && contains(stored, ours)
+}
+
+// contains reports whether every field of b but ts is in a.
+func contains(a, b bson.Raw) bool {
+	elems, err := b.Elements()
+	if err != nil {
+		return false
+	}
+	for _, e := range elems {
+		if e.Key() == record.FieldTS {
+			continue
+		}
+		v, err := a.LookupErr(e.Key())
+		if err != nil || v.Type != e.Value().Type || !bytes.Equal(v.Value, e.Value().Value) {
+			return false
+		}
+	}
+	return true
+}
+
+func numbered(doc bson.Raw) bool {
+	src, okSrc := doc.Lookup(record.FieldSrc).StringValueOK()
+	seq, okSeq := doc.Lookup(record.FieldSeq).Int64OK()
+	return okSrc && okSeq && src != "" && seq > 0
+}
+
+func allNumbered(docs []bson.Raw) bool {
+	for _, doc := range docs {
+		if !numbered(doc) {
+			return false
+		}
+	}
+	return true
+}
