@@ -116,7 +116,7 @@ func (p *Producer) send(hard context.Context) error {
 		applied, err := p.w.WriteBatch(hard, b.docs)
 		took := time.Since(start)
 		size.observe(b, took)
-		failure := p.settle(b, applied, err, hard)
+		failure := p.settle(hard, b, applied, err)
 		seq += int64(b.applied)
 		if h := p.cfg.Hooks.OnBatch; h != nil {
 			h(Batch{Messages: len(b.docs), Bytes: b.bytes, Applied: b.applied, Took: took, Limit: size.messages.now, Err: err})
@@ -131,7 +131,7 @@ func (p *Producer) send(hard context.Context) error {
 
 // settle reads what the Writer said: it cuts b to the entries that are decided now, sets what became
 // of them, and returns why the producer cannot go on, if so.
-func (p *Producer) settle(b *batch, applied int, err error, hard context.Context) error {
+func (p *Producer) settle(hard context.Context, b *batch, applied int, err error) error {
 	n := len(b.entries)
 	if err == nil && applied == n {
 		b.applied = n
