@@ -164,8 +164,8 @@ func (l *demoLoad) awaitDelivery(ctx context.Context) {
 	}
 }
 
-// outage finds the longest interval without an acknowledgement that ends after the fault. Call it
-// after the end.
+// outage finds the longest interval without an acknowledgement that ends after the fault. CaughtUp is
+// before Back where what had piled up was not delivered by the end. Call it after the end.
 func (l *demoLoad) outage(fault time.Duration) (o latency.Outage, longest time.Duration) {
 	o.Fault, o.Back, o.CaughtUp = fault, fault, fault
 	for i := 1; i < len(l.acks); i++ {
@@ -182,7 +182,6 @@ func (l *demoLoad) outage(fault time.Duration) (o latency.Outage, longest time.D
 	// The pile is gone when a message due after the first acknowledgement is as fast as before.
 	h := latency.Of(before)
 	usual := max(2*h.Quantile(50), h.Quantile(90), time.Millisecond)
-	o.CaughtUp = o.Back
 	for _, s := range l.samples {
 		if s.At > o.Back && s.Took <= usual {
 			o.CaughtUp = s.At

@@ -88,7 +88,15 @@ func demoTable(results []*demoResult) string {
 		b.WriteByte('\n')
 		outage("outage", "from kill -9 of "+r.killed+" to the next acknowledgement", func(r *demoResult) time.Duration { return r.outage.Length() })
 		outage("longest silence", "between two acknowledgements", func(r *demoResult) time.Duration { return r.longest })
-		outage("caught up after", "until what had piled up was delivered", func(r *demoResult) time.Duration { return r.outage.CaughtUp - r.outage.Back })
+		line("caught up after", "until what had piled up was delivered", func(r *demoResult) string {
+			switch {
+			case r.killed == "":
+				return "-"
+			case r.outage.CaughtUp < r.outage.Back:
+				return "not by the end"
+			}
+			return latency.Text(r.outage.CaughtUp - r.outage.Back)
+		})
 	}
 	return b.String()
 }
@@ -113,6 +121,22 @@ func latencyTable(results []*demoResult) string {
 	}
 	row("sent late by", late.Summary())
 	return b.String()
+}
+
+// demoBusy is the median above which a latency is that of a queue: some ten times what an idle machine
+// of two cores shows with three members.
+const demoBusy = 100 * time.Millisecond
+
+// busyNote says so if the machine could not carry a rate, and returns "" otherwise.
+func busyNote(results []*demoResult) string {
+	for _, r := range results {
+		p50 := latency.Of(r.phases()[0].samples).Quantile(50)
+		if p50 > demoBusy {
+			return fmt.Sprintf("This machine was too busy for %s messages a second (%s: p50 %s): the latencies are those of a queue.\n"+
+				"The counts hold all the same. Try it idle, or with a lower --rate.\n", humanize.Comma(int64(r.load.rate)), r.column, latency.Text(p50))
+		}
+	}
+	return ""
 }
 
 // save writes the CSV and the picture into dir.

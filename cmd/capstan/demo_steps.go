@@ -193,6 +193,9 @@ func (d *demo) report(results []*demoResult, took time.Duration) error {
 			fmt.Fprintf(&b, "\n%s: %s\n", r.column, r.verdict)
 		}
 	}
+	if note := busyNote(results); note != "" {
+		fmt.Fprintf(&b, "\n%s", note)
+	}
 	word := "PASSED: no acknowledged message lost, none doubled, each producer's order kept"
 	if !ok {
 		word = "FAILED: see above"

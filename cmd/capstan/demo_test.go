@@ -80,6 +80,29 @@ func TestADemoWhosePartsFailedFails(t *testing.T) {
 	}
 }
 
+func TestABusyMachineIsNamedAsTheCauseOfItsLatencies(t *testing.T) {
+	r := judged(10, 0)
+	r.load.samples = []latency.Sample{{Took: 7 * time.Millisecond}}
+	if note := busyNote([]*demoResult{r}); note != "" {
+		t.Error(note)
+	}
+	r.load.samples = []latency.Sample{{Took: time.Second}}
+	if note := busyNote([]*demoResult{r}); !strings.Contains(note, "p50 1.00 s") {
+		t.Error(note)
+	}
+}
+
+func TestAPileThatIsNotGoneByTheEndIsSaid(t *testing.T) {
+	r := judged(10, 0)
+	r.killed = "m0"
+	r.load.acks = []time.Duration{0, time.Second, 3 * time.Second}
+	r.load.samples = []latency.Sample{{At: 0, Took: time.Millisecond}, {At: 4 * time.Second, Took: time.Second}}
+	r.outage, r.longest = r.load.outage(1500 * time.Millisecond)
+	if table := demoTable([]*demoResult{r}); !strings.Contains(table, "not by the end") || !strings.Contains(table, "1.50 s") {
+		t.Error(table)
+	}
+}
+
 func TestOutcomesOfTheDemoAreToldApart(t *testing.T) {
 	l := newDemoLoad(3, 1, 1)
 	for n, err := range []error{nil, &record.UnknownOutcomeError{}, &producer.NotSentError{Err: record.ErrClosed}} {
