@@ -35,7 +35,7 @@ Ctrl-C. It takes about a minute and a half, and two cores.
 `
 
 const demoExample = `  capstan demo
-  capstan demo --count 20000 --out /tmp/demo
+  capstan demo --count 20000 --out demo-small
   capstan demo --seed 42                     # the same payloads, the same moment of the kill`
 
 // The sizes and rates of the demo. Two cores carry three members at about 8,000 capped messages a second
