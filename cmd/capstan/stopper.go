@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -72,10 +73,10 @@ func (s *stopper) untilHard(ctx context.Context) (context.Context, context.Cance
 		case <-gone:
 		}
 	}()
-	return ctx, func() {
+	return ctx, sync.OnceFunc(func() { // a CancelFunc may be called again
 		close(gone)
 		cancel(nil)
-	}
+	})
 }
 
 func (s *stopper) close() {
