@@ -188,7 +188,7 @@ func TestWithoutTheMajorityTheOracleFindsLoss(t *testing.T) {
 	d := mongotest.Own(t, localcluster.Config{Members: 3, ExtraArgs: testCommands})
 	for _, wc := range []WriteConcern{Majority, One} {
 		s := newStream(t, d, Config{AttemptTimeout: 300 * time.Millisecond, Budget: 900 * time.Millisecond, WriteConcern: wc})
-		s.elected(d)
+		s.elected()
 		if _, err := s.l.Stream(s.coll.Database().Name(), "s", StreamConfig{UUID: s.uuid}).WriteBatch(t.Context(), messages("a", 1, 10)); err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +202,7 @@ func TestWithoutTheMajorityTheOracleFindsLoss(t *testing.T) {
 			t.Fatal(err)
 		}
 		resume()
-		s.elected(d) // and it has written, so the old primary cannot bring its own back
+		s.elected() // and it has written, so the old primary cannot bring its own back
 		if _, err := d.Cluster.Start(t.Context(), primary.Name); err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +277,7 @@ func (s *stream) stopReplication(d *mongotest.Deployment) (resume func()) {
 }
 
 // elected waits until a primary takes a write of the majority.
-func (s *stream) elected(d *mongotest.Deployment) {
+func (s *stream) elected() {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()

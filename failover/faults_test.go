@@ -116,6 +116,7 @@ func TestFinalErrorsSayWhatIsCertain(t *testing.T) {
 			if tt.unknown && len(unknown.IDs) != 20 {
 				t.Errorf("%d ids are unknown, want 20", len(unknown.IDs))
 			}
+			s.elected() // a write of the majority: what was applied before is committed
 			s.ok("a", tt.stored)
 		})
 	}
