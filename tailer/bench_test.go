@@ -167,7 +167,29 @@ func TestCatchUpAndResumeAreNearTheRawFind(t *testing.T) {
 	raw := best(func() { rawFind(t, coll, bson.D{}, 0) })
 	tail := best(func() { n = catchUp(t, d, coll, Config{Start: record.Start{Where: record.Earliest}, UntilEnd: true}) })
 	t.Logf("%d messages: raw find %s, tail %s: %.2f", n, raw, tail, raw.Seconds()/tail.Seconds())
-	if raw.Seconds()/tail.Seconds() < 0.2 {
+	if raw.Seconds()/tail.Seconds() < 0.1 { // the benchmarks hold the figure; this finds a disaster on a loaded machine
 		t.Errorf("catch-up is slow: %s against %s", tail, raw)
 	}
+
+	doc, err := coll.FindOne(t.Context(), bson.D{{Key: "seq", Value: w.seq - 20_000}}).Raw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mid, err := record.Decode(doc, make(record.Interner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw = best(func() {
+		rawFind(t, coll, bson.D{{Key: "ts", Value: bson.D{{Key: "$gt", Value: bson.Timestamp(mid.Position.TS)}}}}, 1)
+	})
+	p := &plan{anchor: mid.Position.ID, src: mid.Src, seq: mid.Seq, bound: before(mid.Position.TS, 30)}
+	same := best(func() { rawFind(t, coll, p.filter(newMarks(1, map[string]int64{mid.Src: mid.Seq})), 2) })
+	resume := best(func() {
+		s := unopened(t, d, coll, Config{Start: record.Start{Where: record.After, Position: mid.Position, Marks: map[string]int64{mid.Src: mid.Seq}}})
+		if r, err := s.Next(t.Context()); err != nil || r.Seq != mid.Seq+1 {
+			t.Fatalf("got %v %d", err, r.Seq)
+		}
+		_ = s.Close()
+	})
+	t.Logf("first message behind the middle: raw find by ts %s, raw find with the resume's filter %s, resume with a new client %s", raw, same, resume)
 }

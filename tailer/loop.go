@@ -262,7 +262,7 @@ func (l *loop) session(ctx context.Context) (opened bool, err error) {
 		return false, err
 	}
 	defer l.closeCursor(ctx, cur)
-	if cur.ID() == 0 && cur.RemainingBatchLength() == 0 {
+	if cur.id == 0 && !cur.left() {
 		return false, errEmpty // an empty capped collection: the server opens no tail on it
 	}
 	l.unfiltered = false
@@ -279,7 +279,7 @@ func (l *loop) session(ctx context.Context) (opened bool, err error) {
 
 // read hands over what cur yields until it ends. ctx is the stream's, sctx the session's: a batch that
 // waits for a slow consumer is not lost because the primary moves.
-func (l *loop) read(ctx, sctx context.Context, cur *mongo.Cursor, p *plan) error {
+func (l *loop) read(ctx, sctx context.Context, cur *cursor, p *plan) error {
 	for {
 		n, err := l.fetch(sctx, cur, p)
 		if err != nil {
@@ -321,26 +321,25 @@ func (l *loop) read(ctx, sctx context.Context, cur *mongo.Cursor, p *plan) error
 
 // fetch reads one batch into l.batch, waiting for at most the await. It returns how many documents
 // came, old ones included; 0 means that nothing more is there at present.
-func (l *loop) fetch(ctx context.Context, cur *mongo.Cursor, p *plan) (int, error) {
-	cur.SetBatchSize(l.batchSize())
+func (l *loop) fetch(ctx context.Context, cur *cursor, p *plan) (int, error) {
+	cur.size = l.batchSize()
 	// The watchdog: every getMore has a deadline. With the driver's defaults a frozen server held a tail
 	// for 68.8 s.
-	ctx, cancel := context.WithTimeout(ctx, l.await()+l.cfg.AttemptTimeout*time.Duration(l.patience))
-	defer cancel()
+	limit := l.await() + l.cfg.AttemptTimeout*time.Duration(l.patience)
 	l.batch = l.batch[:0]
 	n, size := 0, 0
-	more := cur.TryNext(ctx)
+	more := cur.next(ctx, limit)
 	for more {
-		n, size = n+1, size+len(cur.Current)
-		if err := l.accept(cur.Current, p); err != nil {
+		n, size = n+1, size+len(cur.doc)
+		if err := l.accept(cur.doc, p); err != nil {
 			return n, err
 		}
-		if cur.RemainingBatchLength() == 0 {
+		if !cur.left() {
 			break // the next call would go to the server
 		}
-		more = cur.TryNext(ctx)
+		more = cur.next(ctx, limit)
 	}
-	if n > 0 && !more && cur.Err() == nil {
+	if n > 0 && !more && cur.err == nil {
 		return n, errExhausted
 	}
 	if n > 0 {
@@ -352,10 +351,10 @@ func (l *loop) fetch(ctx context.Context, cur *mongo.Cursor, p *plan) (int, erro
 		return n, nil
 	}
 	switch {
-	case cur.Err() != nil: // final for this cursor
-		l.slow = context.Cause(ctx) == context.DeadlineExceeded
-		return 0, fmt.Errorf("read from the tail of %s: %w", l.ns, l.late(ctx, cur.Err()))
-	case cur.ID() == 0: // dead without an error
+	case cur.err != nil: // final for this cursor
+		l.slow = errors.Is(cur.err, errWatchdog)
+		return 0, fmt.Errorf("read from the tail of %s: %w", l.ns, cur.err)
+	case cur.id == 0: // dead without an error
 		return 0, errExhausted
 	default: // nothing yet
 		l.patience = 1

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { mongotest.Main(m) }
 
-// patience is how long a test waits for something that must happen: the machine may be loaded.
+// testPatience is how long a test waits for something that must happen: the machine may be loaded.
 const testPatience = 60 * time.Second
 
 // makeStream creates a capped collection with its primer.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/seed-12ef14e5/capstan/record"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
 const (
@@ -96,6 +95,9 @@ func (l *loop) planAfter(ctx context.Context, newest *probe) (*plan, error) {
 	p := &plan{anchor: l.after.ID, waiting: true, first: !l.placed, exact: l.placed && l.ours, since: l.since}
 	if p.first && l.ours {
 		l.ledger.marks.set(at.Src, at.Seq, at.Position.TS)
+	}
+	if last, known := l.ledger.marks.get(at.Src); l.ours && known && last == at.Seq {
+		p.src, p.seq = at.Src, at.Seq
 	}
 	l.limit(p, newest)
 	return p, nil
@@ -234,7 +236,7 @@ func (l *loop) steppedBack(ctx context.Context, p *plan) (bool, error) {
 // openTail opens a tailable cursor. The command carries the collection's UUID: the tail never slides
 // over to another collection of the same name. Never $_resumeAfter here: with tailable it crashes
 // mongod 6.0.5. No sort, hint, limit or skip either: each of them makes a tail that stays silent.
-func (l *loop) openTail(ctx context.Context, p *plan) (*mongo.Cursor, error) {
+func (l *loop) openTail(ctx context.Context, p *plan) (*cursor, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(openTimeout, l.cfg.AttemptTimeout)*time.Duration(l.patience))
 	defer cancel()
 	size := l.batchSize()
@@ -249,12 +251,11 @@ func (l *loop) openTail(ctx context.Context, p *plan) (*mongo.Cursor, error) {
 	if f := p.filter(l.ledger.marks); f != nil {
 		cmd = append(cmd, bson.E{Key: "filter", Value: f})
 	}
-	cur, err := l.collection.Database().RunCommandCursor(ctx, cmd)
+	cur, err := openCursor(ctx, l.collection, cmd, l.await(), l.server.mongos)
 	if err != nil {
 		l.slow = context.Cause(ctx) == context.DeadlineExceeded
 		return nil, fmt.Errorf("open a tail of %s: %w", l.ns, l.late(ctx, err))
 	}
-	cur.SetMaxAwaitTime(l.await())
 	return cur, nil
 }
 
@@ -279,10 +280,10 @@ func (l *loop) batchSize() int32 {
 
 // closeCursor ends a cursor with a fresh, short context: one that was only cancelled stays open on the
 // server, even after the client has gone.
-func (l *loop) closeCursor(ctx context.Context, cur *mongo.Cursor) {
+func (l *loop) closeCursor(ctx context.Context, cur *cursor) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	if err := cur.Close(ctx); err != nil {
+	if err := cur.close(ctx); err != nil {
 		l.logger.Debug().Err(err).Msg("close the cursor")
 	}
 }

@@ -1,0 +1,160 @@
+package tailer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-12ef14e5/capstan/record"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// cursor is a tailable cursor. The driver's own opens and closes it; the getMores in between are sent
+// here, in the same session, and their replies are read where they lie: the driver's cursor allocates
+// a value for every document and counts every batch twice before it yields the first one.
+//
+// These getMores go to the member that the driver knows as primary. That is the one that opened the
+// cursor until another is primary, which does not know the cursor, and then the tail has to move
+// anyway. Behind a mongos, where any of several may be chosen, the driver's cursor does all.
+// Not safe for concurrent use.
+type cursor struct {
+	plain   *mongo.Cursor
+	session *mongo.Session // a getMore must carry the session of its find
+	db      *mongo.Database
+	coll    string
+	await   time.Duration
+	size    int32
+	pinned  bool // every getMore is the driver's
+
+	id   int64
+	rest []byte // what is unread of the batch: elements of an array, in the server's reply
+	doc  bson.Raw
+	err  error
+	cmd  []byte
+}
+
+// openCursor runs a find that opens a tail. The caller calls close.
+func openCursor(ctx context.Context, coll *mongo.Collection, find bson.D, await time.Duration, pinned bool) (*cursor, error) {
+	session, err := coll.Database().Client().StartSession(options.Session().SetCausalConsistency(false))
+	if err != nil {
+		return nil, err
+	}
+	plain, err := coll.Database().RunCommandCursor(mongo.NewSessionContext(ctx, session), find)
+	if err != nil {
+		session.EndSession(ctx)
+		return nil, err
+	}
+	plain.SetMaxAwaitTime(await)
+	return &cursor{plain: plain, session: session, db: coll.Database(), coll: coll.Name(), await: await, pinned: pinned, id: plain.ID()}, nil
+}
+
+// left reports whether next has a document without asking the server.
+func (c *cursor) left() bool { return len(c.rest) > 0 || c.plain.RemainingBatchLength() > 0 }
+
+// next moves to the next document and reports whether there is one. Where nothing is left it asks the
+// server, which waits up to the await; limit bounds that (it is the watchdog). False means an error
+// (err), a cursor that is dead without one (id is 0), or nothing yet.
+func (c *cursor) next(ctx context.Context, limit time.Duration) bool {
+	switch {
+	case len(c.rest) > 0:
+		return c.step()
+	case c.err != nil || c.id == 0 && c.plain.RemainingBatchLength() == 0:
+		return false
+	case c.plain.RemainingBatchLength() > 0: // of the opening: nothing is asked
+		return c.driverNext(ctx)
+	case c.pinned:
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		c.plain.SetBatchSize(c.size)
+		return c.driverNext(ctx)
+	}
+	c.more(ctx, limit)
+	return c.err == nil && len(c.rest) > 0 && c.step()
+}
+
+func (c *cursor) driverNext(ctx context.Context) bool {
+	more := c.plain.TryNext(ctx)
+	c.doc, c.err, c.id = c.plain.Current, overdue(ctx, c.plain.Err()), c.plain.ID()
+	return more
+}
+
+// step takes the next element of the batch: its type, its index in digits, NUL, the document.
+func (c *cursor) step() bool {
+	at := 1
+	for at < len(c.rest) && c.rest[at] != 0 {
+		at++
+	}
+	b := c.rest[min(at+1, len(c.rest)):]
+	n := 0
+	if len(b) >= 5 && c.rest[0] == byte(bson.TypeEmbeddedDocument) {
+		n = int(int32(binary.LittleEndian.Uint32(b)))
+	}
+	if n < 5 || n > len(b) {
+		c.rest, c.err = nil, fmt.Errorf("read a batch: %w", record.ErrMalformed)
+		return false
+	}
+	c.doc, c.rest = bson.Raw(b[:n:n]), b[n:]
+	return true
+}
+
+// more fetches the next batch.
+func (c *cursor) more(ctx context.Context, limit time.Duration) {
+	// No deadline: the driver would add what is left of it as a second maxTimeMS, and the server would
+	// wait that long.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watchdog := time.AfterFunc(limit, func() { cancel(context.DeadlineExceeded) })
+	defer watchdog.Stop()
+	idx, cmd := bsoncore.AppendDocumentStart(c.cmd[:0])
+	cmd = bsoncore.AppendInt64Element(cmd, "getMore", c.id)
+	cmd = bsoncore.AppendStringElement(cmd, "collection", c.coll)
+	cmd = bsoncore.AppendInt32Element(cmd, "batchSize", c.size)
+	cmd = bsoncore.AppendInt64Element(cmd, "maxTimeMS", c.await.Milliseconds())
+	c.cmd, _ = bsoncore.AppendDocumentEnd(cmd, idx) // fails only on an index that is not one
+	reply, err := c.db.RunCommand(mongo.NewSessionContext(ctx, c.session), bson.Raw(c.cmd)).Raw()
+	if err != nil {
+		c.err = overdue(ctx, err)
+		return
+	}
+	c.take(bsoncore.Document(reply))
+}
+
+// take reads the reply to a getMore.
+func (c *cursor) take(reply bsoncore.Document) {
+	v, err := reply.LookupErr("cursor")
+	if err == nil {
+		var id, batch bsoncore.Value
+		if id, err = v.Document().LookupErr("id"); err == nil {
+			c.id, _ = id.AsInt64OK()
+			if batch, err = v.Document().LookupErr("nextBatch"); err == nil && len(batch.Data) >= 5 {
+				c.rest = batch.Data[4 : len(batch.Data)-1]
+			}
+		}
+	}
+	if err != nil {
+		c.err = fmt.Errorf("read a batch: %w", errors.Join(record.ErrMalformed, err))
+	}
+}
+
+// overdue returns errWatchdog together with err if it was the limit that ended the command.
+func overdue(ctx context.Context, err error) error {
+	if err != nil && context.Cause(ctx) == context.DeadlineExceeded {
+		return fmt.Errorf("%w: %w", errWatchdog, err)
+	}
+	return err
+}
+
+// close ends the cursor on the server, on the member that opened it: one that is only forgotten stays
+// there. It blocks until ctx ends at most.
+func (c *cursor) close(ctx context.Context) error {
+	defer c.session.EndSession(ctx)
+	if c.id == 0 && c.err == nil {
+		return nil
+	}
+	return c.plain.Close(ctx)
+}
