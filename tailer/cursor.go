@@ -143,7 +143,7 @@ func (c *cursor) take(reply bsoncore.Document) {
 
 // overdue returns errWatchdog together with err if it was the limit that ended the command.
 func overdue(ctx context.Context, err error) error {
-	if err != nil && context.Cause(ctx) == context.DeadlineExceeded {
+	if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return fmt.Errorf("%w: %w", errWatchdog, err)
 	}
 	return err

@@ -253,7 +253,7 @@ func (l *loop) openTail(ctx context.Context, p *plan) (*cursor, error) {
 	}
 	cur, err := openCursor(ctx, l.collection, cmd, l.await(), l.server.mongos)
 	if err != nil {
-		l.slow = context.Cause(ctx) == context.DeadlineExceeded
+		l.slow = errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 		return nil, fmt.Errorf("open a tail of %s: %w", l.ns, l.late(ctx, err))
 	}
 	return cur, nil
