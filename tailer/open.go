@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 

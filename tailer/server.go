@@ -3,6 +3,7 @@ package tailer
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 
@@ -220,7 +221,7 @@ func (l *loop) overlap() uint32 {
 
 // late returns errWatchdog together with err if it was ctx's deadline that ended the command.
 func (l *loop) late(ctx context.Context, err error) error {
-	if context.Cause(ctx) == context.DeadlineExceeded {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return fmt.Errorf("%w: %w", errWatchdog, err)
 	}
 	return err
