@@ -181,7 +181,7 @@ func TestErrorsOfTheServerAreReturnedWithTheirCode(t *testing.T) {
 
 func TestASilentServerEndsTheCallAtItsDeadline(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
