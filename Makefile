@@ -4,7 +4,7 @@ SHELL := /bin/bash
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT  := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
-LDFLAGS := -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+LDFLAGS := -X main.release=$(VERSION) -X main.commit=$(COMMIT)
 TOOL    := go tool -modfile=tools/go.mod
 
 .PHONY: help

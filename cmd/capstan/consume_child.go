@@ -153,7 +153,8 @@ type child struct {
 }
 
 func startChild(env *environ, command string) (*child, error) {
-	c := &child{cmd: exec.Command("sh", "-c", command), answers: make(chan string), quit: make(chan struct{}), done: make(chan struct{})}
+	// No context ends it: it is asked to end by closing its input, and killed by kill.
+	c := &child{cmd: exec.CommandContext(context.Background(), "sh", "-c", command), answers: make(chan string), quit: make(chan struct{}), done: make(chan struct{})}
 	ownGroup(c.cmd)
 	c.cmd.Stderr = env.stderr
 	c.cmd.WaitDelay = pipeDelay

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +50,7 @@ func (b *buffer) String() string {
 
 func start(t *testing.T, uri string, stdin io.Reader, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(capstanPath(t), args...), ended: make(chan struct{})}
+	p := &process{Cmd: exec.CommandContext(context.Background(), capstanPath(t), args...), ended: make(chan struct{})}
 	p.Env = append(os.Environ(), "CAPSTAN_URI="+uri)
 	p.Stdin, p.Stdout, p.Stderr = stdin, &p.stdout, &p.stderr
 	if err := p.Start(); err != nil {
@@ -276,7 +277,7 @@ func TestABarIsDrawnOnATerminalOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"produce", name, "--create", "--rate", "2000", input}
-	cmd := exec.Command(capstanPath(t), args...)
+	cmd := exec.CommandContext(t.Context(), capstanPath(t), args...)
 	cmd.Env = append(os.Environ(), "CAPSTAN_URI="+d.URI, "TERM=xterm")
 	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 120})
 	if err != nil {

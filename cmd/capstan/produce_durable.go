@@ -53,7 +53,6 @@ type durableInput struct {
 	coll    *mongo.Collection
 	stored  record.Checkpoint // owned by save
 	offsets *offsets
-	fail    context.CancelCauseFunc
 	run     *produceRun
 	// finished stops keep, kept says that it has ended.
 	finished, kept chan struct{}

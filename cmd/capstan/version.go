@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"runtime"
@@ -9,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// release is set by the linker: -ldflags "-X main.release=v1.2.3".
-var release string
+// release and commit are set by the linker: -ldflags "-X main.release=v1.2.3 -X main.commit=…".
+var release, commit string
 
 // build says what this binary is made of.
 type build struct {
@@ -21,7 +22,7 @@ type build struct {
 }
 
 func buildInfo() build {
-	b := build{Version: release, Commit: "unknown", Go: runtime.Version(), Driver: "unknown"}
+	b := build{Version: release, Commit: cmp.Or(commit, "unknown"), Go: runtime.Version(), Driver: "unknown"}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{}
@@ -33,7 +34,7 @@ func buildInfo() build {
 		b.Version = "devel"
 	}
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
+		if s.Key == "vcs.revision" && commit == "" {
 			b.Commit = s.Value
 		}
 	}
