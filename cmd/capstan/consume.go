@@ -50,8 +50,8 @@ name fence each other: the older one ends.
 
 const consumeExample = `  capstan consume demo.events --durable billing --exec ./handle-events
   capstan consume demo.events --durable mail --per-message --exec 'mail -s event ops@example.org' --dead-letters undelivered
-  capstan consume demo.events --durable stats --from earliest --workers 4 --key data.user --exec 'python3 -u stats.py'
-  capstan consume demo.lines --durable echo --from earliest --exec 'while read -r line; do echo "$line" >&2; echo ok; done'`
+  capstan consume demo.events --durable stats --from latest --workers 4 --key data.user --exec 'python3 -u stats.py'
+  capstan consume demo.lines --durable echo --exec 'while read -r line; do echo "$line" >&2; echo ok; done'`
 
 // consumeOptions are the flags of consume.
 type consumeOptions struct {
@@ -101,7 +101,7 @@ func newConsumeCmd(env *environ) *cobra.Command {
 	fl.StringVar(&o.durable, "durable", "", "name under which the position is stored (required)")
 	fl.StringVar(&o.command, "exec", "", "program, run by sh -c (required)")
 	fl.BoolVar(&o.perMessage, "per-message", false, "run the program anew for every message; exit code 0 acknowledges")
-	fl.StringVar(&f.from, "from", "latest", "where to begin the first time: earliest, latest, a position, a time, or -10m")
+	fl.StringVar(&f.from, "from", "earliest", "where to begin the first time: earliest (skips nothing), latest, a position, a time, or -10m")
 	fl.StringVar(&o.subject, "subject", "", "subjects to handle: * is one token, > is the rest")
 	fl.StringVar(&f.filter, "filter", "", "query on the message, as JSON (see tail --help)")
 	fl.StringVar(&f.visibility, "visibility", "", "local or majority (default: majority on a replica set)")
