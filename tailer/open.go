@@ -18,6 +18,10 @@ const (
 	// a quarter of a stream that turns over fast rarely survives (5 to 10 % of tries with 10).
 	minBatch = 16
 	maxBatch = 50_000
+	// resumeBatch bounds the first batch of a tail that begins behind a position, in messages: its reader
+	// waits for the first of them, and the cursor is in the middle of the stream and not at its oldest
+	// message, where only a large batch survives a fast rollover.
+	resumeBatch = 1000
 	// closeTimeout bounds the end of a cursor or client: a frozen server does not answer.
 	closeTimeout = 300 * time.Millisecond
 	// untilEndAwait is the await of a reader that stops at the end.
@@ -241,6 +245,9 @@ func (l *loop) openTail(ctx context.Context, p *plan) (*cursor, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(openTimeout, l.cfg.AttemptTimeout)*time.Duration(l.patience))
 	defer cancel()
 	size := l.batchSize()
+	if p.filtered() && l.cfg.BatchSize == 0 {
+		size = min(size, resumeBatch)
+	}
 	cmd := bson.D{
 		{Key: "find", Value: l.collection.Name()},
 		{Key: "tailable", Value: true},
