@@ -41,6 +41,7 @@ var table = map[string]may{
 	"internal/match":     {nil, allBSON, "a matcher sees documents only"},
 	"internal/config":    {nil, join(mongo, []string{"go.yaml.in/yaml/v3", driver + "x/mongo/driver/connstring"}), "settings come from flags, environment and files, not from roles"},
 	"internal/logging":   {nil, zerolog, "it builds a logger and nothing else"},
+	"internal/faultnet":  {nil, nil, "it moves bytes and knows no protocol: the standard library only"},
 	"internal/mongotest": {[]string{"localcluster"}, join(mongo, []string{"go.uber.org/goleak"}), "it hands out servers to tests of every package, so it may know no role"},
 
 	"producer":                  {[]string{"record", "internal/retry"}, join(bsonOnly, zerolog, errgroup), "a producer talks to a Writer, never to the driver"},
