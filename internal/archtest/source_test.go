@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -25,9 +26,22 @@ type source struct {
 	fset *token.FileSet
 }
 
-// sources parses every Go file of the project.
+// sources returns every Go file of the project, parsed once.
 func sources(t *testing.T) []source {
 	t.Helper()
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 10 {
+		t.Fatalf("only %d Go files found: the walk is broken", len(all))
+	}
+	return all
+}
+
+var parsed = sync.OnceValues(parse)
+
+func parse() ([]source, error) {
 	root := filepath.Join("..", "..")
 	var all []source
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
@@ -64,13 +78,7 @@ func sources(t *testing.T) []source {
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) < 10 {
-		t.Fatalf("only %d Go files found: the walk is broken", len(all))
-	}
-	return all
+	return all, err
 }
 
 // imports returns the import paths of a file.
