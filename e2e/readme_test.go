@@ -1,0 +1,71 @@
+package e2e
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/seed-12ef14e5/capstan/internal/mongotest"
+)
+
+var update = flag.Bool("update", false, "write what the README quotes into it")
+
+func TestTheReadmesExampleRuns(t *testing.T) {
+	t.Parallel()
+	if err := sendAndHandle(t.Context(), mongotest.Standalone(t).URI, 3); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Nothing that the README quotes is typed by hand: the example is code that a test runs, and the
+// figures are what commands of ours wrote into results/.
+func TestTheReadmeQuotesWhatItSaysItQuotes(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join("..", "README.md")
+	text := readFile(t, path)
+	want := text
+	for name, quote := range map[string]string{
+		"example": "```go" + between(t, readFile(t, "example_test.go"), "// begin\n", "\n// end") + "```\n",
+		"figures": tables(readFile(t, filepath.Join("..", "results", "core", "core.md"))),
+		"demo":    "```\n" + strings.Trim(readFile(t, filepath.Join("..", "results", "demo", "demo.txt")), "\n") + "\n```\n\n![latency of every message](results/demo/replica-set.png)\n",
+	} {
+		begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
+		want = strings.Replace(want, between(t, want, begin, end), quote, 1)
+	}
+	if want == text {
+		return
+	}
+	if !*update {
+		t.Fatal("README.md does not quote the example and the results as they are; go test ./e2e -run Readme -update mends it")
+	}
+	if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tables returns the body of a report, without its title.
+func tables(report string) string {
+	_, body, _ := strings.Cut(report, "\n\n")
+	return strings.Trim(body, "\n") + "\n"
+}
+
+func between(t *testing.T, text, begin, end string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(text, begin)
+	quote, _, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("no text between %q and %q", begin, end)
+	}
+	return quote
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
