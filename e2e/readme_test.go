@@ -29,7 +29,7 @@ func TestTheReadmeQuotesWhatItSaysItQuotes(t *testing.T) {
 	for name, quote := range map[string]string{
 		"example": "```go" + between(t, readFile(t, "example_test.go"), "// begin\n", "\n// end") + "```\n",
 		"figures": tables(readFile(t, filepath.Join("..", "results", "core", "core.md"))),
-		"demo":    "```\n" + strings.Trim(readFile(t, filepath.Join("..", "results", "demo", "demo.txt")), "\n") + "\n```\n\n![latency of every message](results/demo/replica-set.png)\n",
+		"demo":    "```\n" + strings.Trim(readFile(t, filepath.Join("..", "results", "demo", "report.txt")), "\n") + "\n```\n\n![latency of every message](results/demo/replica-set.png)\n",
 	} {
 		begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
 		want = strings.Replace(want, between(t, want, begin, end), quote, 1)

@@ -168,7 +168,7 @@ func RunCore(ctx context.Context, cfg CoreConfig) (*CoreReport, error) {
 		return nil, fmt.Errorf("connect for set-up: %w", err)
 	}
 	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
-	c := &core{cfg: cfg, conn: conn, client: client, report: &CoreReport{Machine: thisMachine(version), Config: settingsOf(cfg)}}
+	c := &core{cfg: cfg, conn: conn, client: client, report: &CoreReport{Machine: ThisMachine(version), Config: settingsOf(cfg)}}
 	for _, p := range parts() {
 		if len(cfg.Only) > 0 && !slices.Contains(cfg.Only, p.name) {
 			continue

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -29,7 +30,9 @@ type Machine struct {
 	Command string `json:"command"`
 }
 
-func thisMachine(mongod string) Machine {
+// ThisMachine returns what it runs on now, with the version of the server as given. Commit and Command
+// are left to the caller.
+func ThisMachine(mongod string) Machine {
 	return Machine{
 		Time:   time.Now().UTC().Format(time.RFC3339),
 		CPU:    procLine("/proc/cpuinfo", "model name"),
@@ -41,6 +44,12 @@ func thisMachine(mongod string) Machine {
 		Mongod: mongod,
 		Load:   firstWord("/proc/loadavg"),
 	}
+}
+
+// String returns one line for people, without Time, Commit and Command.
+func (m Machine) String() string {
+	return fmt.Sprintf("%s, %d cores, %s memory, %s; %s, driver %s, mongod %s; load before the start %s",
+		m.CPU, m.Cores, m.Memory, m.Kernel, m.Go, m.Driver, m.Mongod, m.Load)
 }
 
 // procLine returns the value of the first "key : value" line, or "unknown".

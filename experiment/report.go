@@ -152,8 +152,7 @@ func (r *CoreReport) Write(dir string) error {
 func (r *CoreReport) markdown(w io.Writer) {
 	m := r.Machine
 	fmt.Fprintf(w, "# Core: speed and memory\n\nMade by `%s` at commit %s, %s. The raw numbers are in core.json.\n\n", m.Command, cmp.Or(m.Commit, "unknown"), m.Time)
-	fmt.Fprintf(w, "%s, %d cores, %s memory, %s; %s, driver %s, mongod %s; load before the start %s; seed %d.\n\n",
-		m.CPU, m.Cores, m.Memory, m.Kernel, m.Go, m.Driver, m.Mongod, m.Load, r.Config.Seed)
+	fmt.Fprintf(w, "%s; seed %d.\n\n", m, r.Config.Seed)
 	r.Print(w)
 }
 

@@ -30,7 +30,7 @@ every send, acknowledgement and delivery, and reads the stream once more by itse
 message was lost or doubled, or came out of order.
 
 The table goes to standard output, progress to standard error. The latency of each message is in --out,
-as CSV (index, seconds) and as a picture. Servers and data are gone when the command ends, also on
+as CSV (index, seconds) and as a picture, with a copy of the report. Servers and data are gone when the command ends, also on
 Ctrl-C. It takes about a minute and a half, and two cores.
 `
 

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/seed-12ef14e5/capstan/experiment"
 	"github.com/seed-12ef14e5/capstan/internal/config"
 	"github.com/seed-12ef14e5/capstan/internal/latency"
 	"github.com/seed-12ef14e5/capstan/localcluster"
@@ -31,6 +34,7 @@ type demo struct {
 	bareRate float64
 	out      string
 	seed     uint64
+	machine  experiment.Machine // set when the first server is up
 	connect  func(ctx context.Context, env *environ, uri string) (demoChain, error)
 }
 
@@ -40,6 +44,9 @@ func (d *demo) run(ctx context.Context) error {
 	b := buildInfo()
 	d.env.note("capstan demo: seed %d, capstan %s (%.12s), %s, MongoDB driver %s", d.seed, b.Version, b.Commit, b.Go, b.Driver)
 	began := time.Now()
+	d.machine = experiment.ThisMachine("")
+	d.machine.Commit = b.Commit
+	d.machine.Command = fmt.Sprintf("capstan demo --count %d --rate %g --standalone-count %d --standalone-rate %g --seed %d", d.count, d.rate, d.bare, d.bareRate, d.seed)
 	var results []*demoResult
 	for _, load := range []func(context.Context) (*demoResult, error){d.replicaSet, d.standalone} {
 		r, err := load(ctx)
@@ -94,6 +101,7 @@ func (d *demo) on(ctx context.Context, cfg localcluster.Config, r *demoResult, f
 	if err != nil {
 		return fmt.Errorf("ask the server for its version: %w", err)
 	}
+	d.machine.Mongod = version
 	d.env.note("     mongod %s up in %s: %s", version, seconds(time.Since(began)), demoMembers(c))
 	chain, err := d.connect(ctx, d.env, c.URI())
 	if err != nil {
@@ -178,12 +186,12 @@ func (d *demo) fault(ctx context.Context, c *localcluster.Cluster, r *demoResult
 
 // report prints the tables on standard output and returns the verdict as an error.
 func (d *demo) report(results []*demoResult, took time.Duration) error {
-	var b strings.Builder
+	var b, files strings.Builder
 	ok := true
-	fmt.Fprintf(&b, "\n%s\n%s\n", demoTable(results), latencyTable(results))
+	tables := "\n" + demoTable(results) + "\n" + latencyTable(results)
 	for _, r := range results {
 		ok = ok && r.verdict.OK() && r.failed == nil
-		fmt.Fprintf(&b, "  %-20s %s\n  %-20s %s\n", r.column, r.csv, "", r.png)
+		fmt.Fprintf(&files, "  %-20s %s\n  %-20s %s\n", r.column, r.csv, "", r.png)
 	}
 	for _, r := range results {
 		if r.failed != nil {
@@ -201,13 +209,30 @@ func (d *demo) report(results []*demoResult, took time.Duration) error {
 		word = "FAILED: see above"
 	}
 	fmt.Fprintf(&b, "\n%s (seed %d, %s)\n", word, d.seed, seconds(took))
-	if _, err := fmt.Fprint(d.env.stdout, b.String()); err != nil {
+	path := filepath.Join(d.out, "report.txt")
+	fmt.Fprintf(&files, "  %-20s %s\n", "this report", path)
+	if _, err := fmt.Fprintf(d.env.stdout, "%s\n%s%s", tables, files.String(), b.String()); err != nil {
 		return stdoutErr(err)
+	}
+	if err := d.keep(path, tables+b.String()); err != nil {
+		return err
 	}
 	if !ok {
 		return &codeError{code: exitFailed}
 	}
 	return nil
+}
+
+// keep writes the report with what it was made by and on: figures without that mean nothing.
+func (d *demo) keep(path, report string) error {
+	if err := os.MkdirAll(d.out, 0o755); err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	m := d.machine
+	return writeFile(path, func(f *os.File) error {
+		_, err := fmt.Fprintf(f, "%s\n%s, at commit %s, %s.\n%s.\n", report, m.Command, m.Commit, m.Time, m)
+		return err
+	})
 }
 
 func demoMembers(c *localcluster.Cluster) string {

@@ -51,7 +51,7 @@ func judged(n int, missing int64) *demoResult {
 
 func TestADemoThatLosesOneMessageSaysSoAndFails(t *testing.T) {
 	var out bytes.Buffer
-	d := &demo{env: newEnviron(nil, &out, io.Discard, func(string) string { return "" }), seed: 42}
+	d := &demo{env: newEnviron(nil, &out, io.Discard, func(string) string { return "" }), seed: 42, out: t.TempDir()}
 	if err := d.report([]*demoResult{judged(1000, 0)}, time.Minute); err != nil || !strings.Contains(out.String(), "PASSED") {
 		t.Fatalf("a good run: %v\n%s", err, out.String())
 	}
@@ -69,7 +69,7 @@ func TestADemoThatLosesOneMessageSaysSoAndFails(t *testing.T) {
 
 func TestADemoWhosePartsFailedFails(t *testing.T) {
 	var out bytes.Buffer
-	d := &demo{env: newEnviron(nil, &out, io.Discard, func(string) string { return "" })}
+	d := &demo{env: newEnviron(nil, &out, io.Discard, func(string) string { return "" }), out: t.TempDir()}
 	r := judged(10, 0)
 	r.failed = errors.New("connect mongodb://user:secret@host/: no route")
 	if err := d.report([]*demoResult{r}, time.Minute); exitCode(err) != exitFailed {
