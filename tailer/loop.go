@@ -178,6 +178,7 @@ func (l *loop) failed(err error, opened bool, out *outage, attempts int) error {
 	if opened {
 		l.logger.Info().Str("reason", why).Err(err).Msg("the tail ended; opening it again")
 		call(l.cfg.Hooks.OnReopen, why)
+		out.since = time.Now() // should this be an outage, then it began here and not with the first failed opening
 		return nil
 	}
 	now := time.Now()

@@ -1,0 +1,238 @@
+package tailer
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/seed-12ef14e5/capstan/internal/faultnet"
+	"github.com/seed-12ef14e5/capstan/internal/mongotest"
+	"github.com/seed-12ef14e5/capstan/record"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// slack is what I8 allows beyond a deadline.
+const slack = 250 * time.Millisecond
+
+// faulty is how the tails of these tests are set: the watchdog fires long before the driver's own
+// monitor notices that a server is gone (heartbeatInterval + memberConnectTimeout).
+func faulty(hooks Hooks) Config {
+	return Config{
+		Start: record.Start{Where: record.Earliest}, Await: 300 * time.Millisecond, AttemptTimeout: 700 * time.Millisecond, Hooks: hooks,
+	}
+}
+
+// behindProxy returns the package's standalone server as it is seen through a proxy of the test's own.
+func behindProxy(t *testing.T) (*faultnet.Proxy, *mongotest.Deployment, *mongo.Collection) {
+	t.Helper()
+	d := mongotest.Standalone(t)
+	coll := d.DB(t).Collection("s")
+	p, err := faultnet.Listen(t.Context(), d.Cluster.Members()[0].Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p, &mongotest.Deployment{URI: "mongodb://" + p.Addr() + "/?directConnection=true"}, coll
+}
+
+// inTime runs f and checks that it returns within limit and the slack of I8. Control timers of this
+// process say how late it is, so that a loaded machine does not count: f passes through several
+// goroutines that may each be late by that.
+func inTime(t *testing.T, what string, limit time.Duration, f func()) {
+	t.Helper()
+	const step = 20 * time.Millisecond
+	stop, worst := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var late time.Duration
+		for {
+			begun := time.Now()
+			select {
+			case <-time.After(step):
+				late = max(late, time.Since(begun)-step)
+			case <-stop:
+				worst <- max(late, time.Since(begun)-step)
+				return
+			}
+		}
+	}()
+	begun := time.Now()
+	f()
+	took := time.Since(begun)
+	close(stop)
+	late := <-worst
+	t.Logf("%s took %s (limit %s, a timer was %s late)", what, took, limit, late)
+	if took > limit+slack+4*late {
+		t.Errorf("%s took %s, its limit is %s (a timer was %s late)", what, took, limit, late)
+	}
+}
+
+// Section 4.1: a network that goes silent while a getMore waits is noticed by the watchdog, one that
+// is cut at once; and what was written meanwhile comes once, in order, when it is back (I4, I8).
+func TestABrokenNetworkIsNoticedInTimeAndCostsNothing(t *testing.T) {
+	t.Parallel()
+	p, d, coll := behindProxy(t)
+	makeStream(t, coll, 1<<20, 0)
+	w := &writer{coll: coll, src: "a/1"}
+	var why reasons
+	cfg := faulty(Hooks{OnReopen: why.add})
+	s := open(t, d, coll, cfg)
+	a := newTally()
+	for name, fault := range map[string]struct {
+		begin  func()
+		reason string // "": any
+		limit  time.Duration
+	}{
+		// What ends a session closes its cursor, too, before it says so.
+		"black hole": {p.BlackHole, errWatchdog.Error(), cfg.Await + cfg.AttemptTimeout + closeTimeout},
+		"no replies": {p.SwallowReplies, errWatchdog.Error(), cfg.Await + cfg.AttemptTimeout + closeTimeout},
+		"cut":        {p.Cut, "", closeTimeout},
+	} {
+		for range 3 {
+			w.send(t, 10)
+			a.until(t, s, w.src, w.seq)
+			n := len(why.all())
+			inTime(t, name+": notice it", fault.limit, func() {
+				fault.begin()
+				why.wait(t, n+1)
+			})
+			if got := why.all()[n]; fault.reason != "" && got != fault.reason {
+				t.Errorf("%s: the tail ended because %q, want %q", name, got, fault.reason)
+			}
+			w.send(t, 10) // past the proxy: the server lives
+			why.wait(t, n+2)
+			p.Heal()
+			a.until(t, s, w.src, w.seq)
+		}
+	}
+	silent(t, s)
+	if a.delivered[w.src] != w.seq || len(a.gaps) != 0 {
+		t.Fatalf("delivered %v of %d, gaps %v", a.delivered, w.seq, a.gaps)
+	}
+}
+
+// A tail that is broken off in the middle of a batch goes on behind what it delivered.
+func TestANetworkThatBreaksInTheMiddleOfABatchCostsNothing(t *testing.T) {
+	t.Parallel()
+	p, d, coll := behindProxy(t)
+	makeStream(t, coll, 16<<20, 0)
+	w := &writer{coll: coll, src: "a/1", pad: 1000}
+	w.send(t, 5000)
+	var breaks int
+	cfg := faulty(Hooks{})
+	cfg.BatchSize = 500
+	cfg.Hooks.OnBatch = func(int, int) {
+		if breaks++; breaks%3 == 0 && breaks < 12 {
+			p.Cut()
+			time.AfterFunc(50*time.Millisecond, p.Heal)
+		}
+	}
+	s := open(t, d, coll, cfg)
+	a := newTally()
+	a.until(t, s, w.src, w.seq)
+	silent(t, s)
+	if a.delivered[w.src] != w.seq || len(a.gaps) != 0 {
+		t.Fatalf("delivered %v of %d, gaps %v", a.delivered, w.seq, a.gaps)
+	}
+}
+
+// I8: a Next that is cancelled returns at once, whatever the server does, and costs nothing.
+func TestACancelledNextReturnsAtOnceWhereNothingAnswers(t *testing.T) {
+	t.Parallel()
+	p, d, coll := behindProxy(t)
+	makeStream(t, coll, 1<<20, 0)
+	w := &writer{coll: coll, src: "a/1"}
+	var why reasons
+	s := open(t, d, coll, faulty(Hooks{OnReopen: why.add}))
+	a := newTally()
+	w.send(t, 5)
+	a.until(t, s, w.src, w.seq)
+	p.BlackHole()
+	const wait = 100 * time.Millisecond
+	for range 20 { // in the getMore, in its clean-up, in the openings and the waits between them
+		inTime(t, "Next", wait, func() {
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			defer cancel()
+			if _, err := s.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	w.send(t, 5)
+	p.Heal()
+	a.until(t, s, w.src, w.seq)
+	silent(t, s)
+	if a.delivered[w.src] != 10 || len(a.gaps) != 0 {
+		t.Fatalf("got %v, gaps %v", a.delivered, a.gaps)
+	}
+}
+
+// I8: Close takes a second at most, also where nothing answers, whatever the tail is doing.
+func TestCloseReturnsInTimeWhereNothingAnswers(t *testing.T) {
+	t.Parallel()
+	for name, until := range map[string]func(p *faultnet.Proxy, why *reasons, s *Stream){
+		"in a getMore": func(*faultnet.Proxy, *reasons, *Stream) {},
+		"while it opens again": func(_ *faultnet.Proxy, why *reasons, _ *Stream) {
+			why.wait(t, 1)
+		},
+		"after a long outage": func(_ *faultnet.Proxy, why *reasons, _ *Stream) {
+			why.wait(t, 4)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, d, coll := behindProxy(t)
+			makeStream(t, coll, 1<<20, 0)
+			var why reasons
+			s := open(t, d, coll, faulty(Hooks{OnReopen: why.add}))
+			p.BlackHole()
+			until(p, &why, s)
+			inTime(t, "Close", time.Second, func() { _ = s.Close() })
+			if _, err := s.Next(t.Context()); !errors.Is(err, record.ErrClosed) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	t.Run("never connected", func(t *testing.T) {
+		t.Parallel()
+		p, d, coll := behindProxy(t)
+		p.BlackHole()
+		s := unopened(t, d, coll, faulty(Hooks{}))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		inTime(t, "Open", 100*time.Millisecond, func() {
+			if err := s.Open(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+		})
+		inTime(t, "Close", time.Second, func() { _ = s.Close() })
+	})
+}
+
+// MaxOutage: a tail does not wait for ever if it must not, and the error says for how long it did.
+func TestAnOutageThatIsTooLongEndsTheStreamAndNamesItsTime(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(*faultnet.Proxy){"black hole": (*faultnet.Proxy).BlackHole, "cut": (*faultnet.Proxy).Cut} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, d, coll := behindProxy(t)
+			makeStream(t, coll, 1<<20, 0)
+			cfg := faulty(Hooks{})
+			cfg.MaxOutage = 2 * time.Second
+			s := open(t, d, coll, cfg)
+			fault(p)
+			// The watchdog, the outage, and the attempt that was under way when it became too long.
+			limit := cfg.Await + cfg.AttemptTimeout + closeTimeout + cfg.MaxOutage + 2*cfg.AttemptTimeout
+			var err error
+			inTime(t, "the end", limit, func() { _, err = s.Next(t.Context()) })
+			outage, ok := errors.AsType[*OutageError](err)
+			if !ok || outage.For < cfg.MaxOutage || outage.Attempts < 2 || outage.Err == nil {
+				t.Fatalf("got %v", err)
+			}
+			if _, again := s.Next(t.Context()); !errors.Is(again, err) {
+				t.Errorf("then %v", again)
+			}
+			t.Log(err)
+		})
+	}
+}
