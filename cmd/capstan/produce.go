@@ -54,6 +54,7 @@ type produceOptions struct {
 	producer string
 	durable  string
 	onError  string
+	journal  bool
 }
 
 // The policies for a bad line.
@@ -91,6 +92,7 @@ func newProduceCmd(env *environ) *cobra.Command {
 	f.StringVar(&o.size, "size", humanize.Bytes(stream.DefaultSize), "with --create: size of the stream, with its unit")
 	f.StringVar(&o.producer, "name", "", "name of the producer in src (default: the name of --durable, or this host's)")
 	f.StringVar(&o.durable, "durable", "", "name under which the offset in the files is stored; a re-run adds what is missing")
+	f.BoolVar(&o.journal, "journal", false, "acknowledge only what is in the server's journal on disk (a majority of a replica set is asked for either way)")
 	f.StringVar(&o.onError, "on-error", onErrorStop, "stop or skip, at a line that cannot become a message")
 	return cmd
 }

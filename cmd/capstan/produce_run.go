@@ -66,7 +66,7 @@ func newProduceRun(ctx context.Context, env *environ, o produceOptions) (_ *prod
 	if r.info, err = findStream(ctx, env, r.client, o); err != nil {
 		return nil, err
 	}
-	if r.layer, err = failover.New(opts, failover.Config{Logger: env.log}); err != nil {
+	if r.layer, err = failover.New(opts, failover.Config{Journal: o.journal, Logger: env.log}); err != nil {
 		return nil, err
 	}
 	w := r.layer.Stream(o.name.db, o.name.coll, failover.StreamConfig{UUID: r.info.UUID, Size: r.info.Size})
