@@ -98,7 +98,7 @@ func TestAFileIsStoredExactlyOnceWhoeverIsKilled(t *testing.T) {
 	x := newExactlyOnce(t, mongotest.Own(t, localcluster.Config{Members: 3}), sized(3_000, 200_000), rng)
 	x.rate = sized(600, 3000)
 	if full() {
-		x.work = []string{"--workers", "16", "--key", "none"}
+		x.work = []string{"--workers", "32", "--key", "none"}
 	}
 	consumers := moments(rng, sized(3, 10), len(x.lines))
 	producers := moments(rng, sized(2, 3), len(x.lines))
