@@ -12,21 +12,11 @@ import (
 	"time"
 
 	"github.com/seed-12ef14e5/capstan/internal/latency"
-	"github.com/seed-12ef14e5/capstan/localcluster"
+	"github.com/seed-12ef14e5/capstan/internal/mongotest"
 )
 
-func needMongod(t *testing.T) {
-	t.Helper()
-	if _, err := localcluster.Find(); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip("needs a real MongoDB: ", err)
-	}
-}
-
 func TestTheDemoLosesNothingAndShowsIt(t *testing.T) {
-	needMongod(t)
+	mongotest.Mongod(t)
 	dir := t.TempDir()
 	var out bytes.Buffer
 	p := start(t, "", nil, &out, "demo", "--count", "4000", "--rate", "500", "--standalone-count", "1000", "--standalone-rate", "500", "--out", dir)
@@ -78,7 +68,7 @@ func gone(t *testing.T, p *process) {
 
 // I7: whoever stops the demo, once or twice, finds no server left behind.
 func TestAnInterruptedDemoLeavesNoServer(t *testing.T) {
-	needMongod(t)
+	mongotest.Mongod(t)
 	for name, signals := range map[string]int{"once": 1, "twice": 2} {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, "", nil, nil, "demo", "--count", "100000", "--rate", "500", "--out", t.TempDir())

@@ -4,12 +4,12 @@ import (
 	"bufio"
 	"context"
 	"net/url"
-	"os"
 	"os/exec"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/seed-12ef14e5/capstan/internal/mongotest"
 	"github.com/seed-12ef14e5/capstan/localcluster"
 )
 
@@ -17,13 +17,7 @@ import (
 // running in it is taken down at the end.
 func clusterEnv(t *testing.T) (mongod, tmp string) {
 	t.Helper()
-	mongod, err := localcluster.Find()
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip("needs a real MongoDB: ", err)
-	}
+	mongod = mongotest.Mongod(t)
 	tmp = t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	t.Cleanup(func() {

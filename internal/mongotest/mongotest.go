@@ -145,6 +145,18 @@ func (s *shared) get(t testing.TB) *Deployment {
 	return s.d
 }
 
+// Mongod returns the path of the mongod that tests run, for tests that start it by other ways than
+// this package's. Without one it skips the test, or fails it in CI.
+func Mongod(t testing.TB) string {
+	t.Helper()
+	path, err := localcluster.Find()
+	if err != nil {
+		missing(t, err)
+		t.Fatal(err)
+	}
+	return path
+}
+
 // missing skips the test if err says that there is no mongod, and this is not CI.
 func missing(t testing.TB, err error) {
 	t.Helper()
