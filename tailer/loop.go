@@ -223,7 +223,7 @@ func (l *loop) refused(err error) error {
 func (l *loop) session(ctx context.Context) (opened bool, err error) {
 	sctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	l.member.begin(end)
+	l.member.begin(end, l.follows())
 	var watch sync.WaitGroup
 	watch.Go(func() { l.member.watch(sctx) })
 	defer func() {
@@ -239,13 +239,15 @@ func (l *loop) session(ctx context.Context) (opened bool, err error) {
 		end(nil)
 		watch.Wait()
 	}()
-	if l.server, err = l.hello(sctx); err != nil {
-		return false, err
+	server, err := l.hello(sctx)
+	if err != nil {
+		return false, err // what is known of the deployment stays
 	}
+	l.server = server
 	if !l.server.primary && !l.direct {
 		return false, errNotPrimary
 	}
-	l.member.setFollow(l.server.replicaSet && !l.server.mongos && !l.direct)
+	l.member.setFollow(l.follows())
 	if !l.identified {
 		if err = l.identify(sctx); err != nil {
 			return false, err
@@ -277,6 +279,9 @@ func (l *loop) session(ctx context.Context) (opened bool, err error) {
 	call(l.cfg.Hooks.OnOpen, l.member.at())
 	return true, l.read(ctx, sctx, cur, p)
 }
+
+// follows reports whether the deployment, as far as it is known, has a primary that can change.
+func (l *loop) follows() bool { return l.server.replicaSet && !l.server.mongos && !l.direct }
 
 // read hands over what cur yields until it ends. ctx is the stream's, sctx the session's: a batch that
 // waits for a slow consumer is not lost because the primary moves.

@@ -3,11 +3,17 @@ package tailer
 import (
 	"context"
 	"errors"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/seed-12ef14e5/capstan/internal/faultnet"
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
+	"github.com/seed-12ef14e5/capstan/localcluster"
 	"github.com/seed-12ef14e5/capstan/record"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
@@ -234,5 +240,159 @@ func TestAnOutageThatIsTooLongEndsTheStreamAndNamesItsTime(t *testing.T) {
 			}
 			t.Log(err)
 		})
+	}
+}
+
+// switchboard reaches every member of a replica set through a proxy of the test's own. It is a
+// dialer, so the members keep the addresses that they tell each other and the client.
+type switchboard map[string]*faultnet.Proxy
+
+func (b switchboard) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, network, b[addr].Addr())
+}
+
+func (b switchboard) heal() {
+	for _, p := range b {
+		p.Heal()
+	}
+}
+
+func plug(t *testing.T, d *mongotest.Deployment) switchboard {
+	t.Helper()
+	b := switchboard{}
+	for _, m := range d.Cluster.Members() {
+		p, err := faultnet.Listen(t.Context(), m.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Close() })
+		b[m.Addr] = p
+	}
+	return b
+}
+
+// through is unopened on the far side of a switchboard.
+func through(t *testing.T, b switchboard, d *mongotest.Deployment, coll *mongo.Collection, cfg Config) *Stream {
+	t.Helper()
+	s, err := New(d.Options().SetDialer(b), coll.Database().Name(), coll.Name(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// A reader that alone cannot reach the primary of a healthy set waits for it, and moves as soon as
+// another member is primary (I4, I8).
+func TestAReaderThatIsCutOffFromThePrimaryMovesWithIt(t *testing.T) {
+	d := mongotest.Own(t, localcluster.Config{Members: 3})
+	coll := d.DB(t).Collection("s", mongoCollectionMajority())
+	makeStream(t, coll, 1<<20, 0)
+	b := plug(t, d)
+	w := &writer{coll: coll, src: "a/1"}
+	for _, v := range []Visibility{Local, Majority} {
+		t.Run(v.String(), func(t *testing.T) {
+			b.heal()
+			s := through(t, b, d, coll, Config{Start: record.Start{Where: record.Earliest}, Visibility: v})
+			a := newTally()
+			w.send(t, 10)
+			a.until(t, s, w.src, w.seq)
+			old := primaryOf(t, d)
+			b[old].BlackHole()
+			w.send(t, 10)
+			silent(t, s)
+			if _, err := d.Cluster.StepDown(t.Context(), "primary"); err != nil {
+				t.Fatal(err)
+			}
+			w.send(t, 10) // there is a new primary
+			// Not the watchdog's time: the other members told of it.
+			inTime(t, "move", DefaultAttemptTimeout, func() { a.until(t, s, w.src, w.seq) })
+			if a.delivered[w.src] != w.seq || len(a.gaps) != 0 {
+				t.Errorf("delivered %v of %d, gaps %v", a.delivered, w.seq, a.gaps)
+			}
+		})
+	}
+}
+
+func primaryOf(t *testing.T, d *mongotest.Deployment) (addr string) {
+	t.Helper()
+	eventually(t, func() bool {
+		for _, m := range d.Cluster.Status(t.Context()) {
+			if m.Role == localcluster.RolePrimary {
+				addr = m.Addr
+			}
+		}
+		return addr != ""
+	})
+	return addr
+}
+
+// I4, I5: a network that breaks anywhere, again and again, between a reader and a healthy set.
+func TestAFlakyNetworkLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
+	d := mongotest.ReplicaSet(t)
+	coll := d.DB(t).Collection("s", mongoCollectionOne())
+	makeStream(t, coll, 16<<20, 0)
+	b := plug(t, d)
+	cfg := faulty(Hooks{})
+	streams := map[string]*Stream{"majority": through(t, b, d, coll, cfg)}
+	cfg.Visibility = Local
+	streams["local"] = through(t, b, d, coll, cfg)
+	tallies := map[string]*tally{}
+	var reading, running sync.WaitGroup
+	for name, s := range streams {
+		a := newTally()
+		tallies[name] = a
+		reading.Go(func() { a.until(t, s, "end/1", 1) })
+	}
+
+	ctx, stop := context.WithTimeout(t.Context(), 12*time.Second)
+	defer stop()
+	ws := []*writer{{coll: coll, src: "a/1", pad: 200}, {coll: coll, src: "b/1", pad: 200}}
+	for _, w := range ws {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				w.send(t, 1+int(w.seq)%7)
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	for i, p := range slices.Collect(maps.Values(b)) {
+		running.Go(func() {
+			defer p.Heal()
+			flaky(ctx, p, rand.New(rand.NewPCG(seed, uint64(i))))
+		})
+	}
+	running.Wait()
+	(&writer{coll: coll, src: "end/1"}).send(t, 1) // behind all others on the primary
+	reading.Wait()
+	for name, a := range tallies {
+		silent(t, streams[name])
+		for _, w := range ws {
+			if a.delivered[w.src] != w.seq || len(a.gaps) != 0 {
+				t.Errorf("%s: delivered %v, %s sent %d, gaps %v", name, a.delivered, w.src, w.seq, a.gaps)
+			}
+		}
+	}
+}
+
+// flaky breaks p and heals it until ctx ends.
+func flaky(ctx context.Context, p *faultnet.Proxy, rnd *rand.Rand) {
+	for ctx.Err() == nil {
+		switch rnd.IntN(4) {
+		case 0:
+			p.SilenceAfter(rnd.Int64N(2000))
+		case 1:
+			p.SwallowReplies()
+		case 2:
+			p.BlackHole()
+		case 3:
+			p.Cut()
+		}
+		time.Sleep(time.Duration(rnd.IntN(1500)) * time.Millisecond)
+		p.Heal()
+		time.Sleep(time.Duration(rnd.IntN(500)) * time.Millisecond)
 	}
 }

@@ -41,11 +41,12 @@ func (m *member) monitor(next *event.CommandMonitor) *event.CommandMonitor {
 	return &mon
 }
 
-// begin starts a session that end can end.
-func (m *member) begin(end context.CancelCauseFunc) {
+// begin starts a session that end can end. follow is what setFollow was told last: already the first
+// command of the session may be waiting for a primary that is silent.
+func (m *member) begin(end context.CancelCauseFunc, follow bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.addr, m.follow, m.end = "", false, end
+	m.addr, m.follow, m.end = "", follow, end
 }
 
 // finish ends the session: the commands that clean up behind it run where they must.
