@@ -241,3 +241,32 @@ func TestAServerThatIsNotThereResetsTheClient(t *testing.T) {
 		}
 	}
 }
+
+func TestASwitchboardReachesEachServerThroughAProxyOfItsOwn(t *testing.T) {
+	a, _, _ := echo(t)
+	b, _, _ := echo(t)
+	board, err := Connect(t.Context(), a.Addr(), b.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer board.Close()
+	to := func(p *Proxy) net.Conn {
+		c, err := board.DialContext(t.Context(), "tcp", p.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	board.To(a.Addr()).BlackHole()
+	silent, spoken := to(a), to(b)
+	send(t, silent, "lost")
+	say(t, spoken, "a")
+	quiet(t, silent)
+	board.Heal()
+	say(t, to(a), "b")
+	say(t, spoken, "c")
+	if _, err := board.DialContext(t.Context(), "tcp", "127.0.0.1:1"); err == nil || board.To("127.0.0.1:1") != nil {
+		t.Error("a target that was not named is reached")
+	}
+}
