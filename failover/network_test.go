@@ -9,29 +9,39 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/seed-12ef14e5/capstan/internal/faultnet"
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
+	"github.com/seed-12ef14e5/capstan/localcluster"
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
-// behindProxy returns a stream whose writer reaches the package's standalone server through a proxy.
-// Ten messages of src "a" are stored, so that an anchor is known and every attempt is an insert.
-func behindProxy(t *testing.T, c Config) (*stream, *faultnet.Proxy) {
+// behindProxy returns a stream whose writer reaches d, a standalone server, through a proxy.
+func behindProxy(t *testing.T, d *mongotest.Deployment, c Config) (*stream, *faultnet.Proxy) {
 	t.Helper()
-	d := mongotest.Standalone(t)
 	s := newStream(t, d, Config{})
-	p, err := faultnet.Listen(t.Context(), d.Cluster.Members()[0].Addr)
+	b := s.plug(d, c)
+	return s, b.To(d.Cluster.Members()[0].Addr)
+}
+
+// plug lets the writer reach every server of d through a proxy of its own. Ten messages of src "a" are
+// written, so that an anchor is known and every further attempt is an insert.
+func (s *stream) plug(d *mongotest.Deployment, c Config) *faultnet.Switchboard {
+	s.t.Helper()
+	var addrs []string
+	for _, m := range d.Cluster.Members() {
+		addrs = append(addrs, m.Addr)
+	}
+	b, err := faultnet.Connect(s.t.Context(), addrs...)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.Close() })
-	s.use(options.Client().ApplyURI("mongodb://"+p.Addr()+"/?directConnection=true"), c)
-	if _, err := s.w.WriteBatch(t.Context(), messages("a", 1, 10)); err != nil {
-		t.Fatal(err)
+	s.t.Cleanup(func() { _ = b.Close() })
+	s.use(d.Options().SetDialer(b), c)
+	if _, err := s.w.WriteBatch(s.t.Context(), messages("a", 1, 10)); err != nil {
+		s.t.Fatal(err)
 	}
-	return s, p
+	return b
 }
 
 // broken are the ways in which an insert of about a megabyte can fail on its way.
@@ -65,7 +75,7 @@ func TestACallOnABrokenNetworkReturnsByItsDeadlineAndCanBeRepeated(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const limit = 1200 * time.Millisecond
-			s, p := behindProxy(t, Config{AttemptTimeout: 500 * time.Millisecond, Budget: limit})
+			s, p := behindProxy(t, mongotest.Standalone(t), Config{AttemptTimeout: 500 * time.Millisecond, Budget: limit})
 			docs := large()
 			fault.begin(p)
 			var applied int
@@ -108,7 +118,7 @@ func TestABrokenNetworkThatHealsLosesAndDoublesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var sent atomic.Int64
-			s, p := behindProxy(t, Config{AttemptTimeout: 500 * time.Millisecond, Hooks: Hooks{
+			s, p := behindProxy(t, mongotest.Standalone(t), Config{AttemptTimeout: 500 * time.Millisecond, Hooks: Hooks{
 				OnAttempt: func(a Attempt) { sent.Add(int64(a.Documents)) },
 			}})
 			sent.Store(0)
@@ -126,13 +136,26 @@ func TestABrokenNetworkThatHealsLosesAndDoublesNothing(t *testing.T) {
 	}
 }
 
-// I1, I4: a network that breaks at any place, again and again.
+// I1, I4: a network that breaks at any place, again and again. With credentials and TLS it breaks in
+// the middle of handshakes, too, which is no refusal.
 func TestAFlakyNetworkLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
+	t.Run("plain", func(t *testing.T) {
+		t.Parallel()
+		flakyNetwork(t, mongotest.Standalone(t))
+	})
+	t.Run("credentials and TLS", func(t *testing.T) {
+		t.Parallel()
+		flakyNetwork(t, mongotest.Own(t, localcluster.Config{Auth: true, TLS: true}))
+	})
+}
+
+func flakyNetwork(t *testing.T, d *mongotest.Deployment) {
+	t.Helper()
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(uint64(seed), 0))
-	s, p := behindProxy(t, Config{AttemptTimeout: 300 * time.Millisecond})
+	s, p := behindProxy(t, d, Config{AttemptTimeout: 300 * time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -167,4 +190,42 @@ func TestAFlakyNetworkLosesAndDoublesNothing(t *testing.T) {
 	<-done
 	t.Logf("%d messages", next-1)
 	s.ok("a", int64(next-1))
+}
+
+// A writer that alone cannot reach the primary of a healthy set goes on with the next primary, and what
+// the first one took meanwhile is stored once (I1, I4).
+func TestAWriterThatIsCutOffFromThePrimaryGoesOnWithTheNextOne(t *testing.T) {
+	t.Parallel()
+	d := mongotest.Own(t, localcluster.Config{Members: 3})
+	// Two, since a member that stepped down cannot be elected for ten seconds.
+	for _, name := range []string{"black hole in the middle of it", "black hole that swallows the answer"} {
+		fault := broken[name]
+		t.Run(name, func(t *testing.T) {
+			s := newStream(t, d, Config{})
+			retries := make(chan Retry, 1000)
+			b := s.plug(d, Config{AttemptTimeout: 500 * time.Millisecond, Hooks: Hooks{OnRetry: func(r Retry) { retries <- r }}})
+			var old string
+			for _, m := range d.Cluster.Status(t.Context()) {
+				if m.Role == localcluster.RolePrimary {
+					old = m.Addr
+				}
+			}
+			fault.begin(b.To(old))
+			done := make(chan error, 1)
+			go func() {
+				_, err := s.w.WriteBatch(t.Context(), large())
+				done <- err
+			}()
+			<-retries
+			if _, err := d.Cluster.StepDown(t.Context(), "primary"); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			s.ok("a", 110)
+			b.Heal()
+			s.elected()
+		})
+	}
 }

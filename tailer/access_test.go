@@ -1,6 +1,7 @@
 package tailer
 
 import (
+	"context"
 	"encoding/pem"
 	"net/http/httptest"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-12ef14e5/capstan/internal/faultnet"
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
 	"github.com/seed-12ef14e5/capstan/localcluster"
@@ -121,6 +123,38 @@ func TestAUserWhoIsRemovedIsTold(t *testing.T) {
 			t.Log(err)
 		})
 	}
+}
+
+// So does a password that was changed, once the connection has to be made anew: nobody tries for ever
+// what locks the account in some directories.
+func TestAPasswordThatWasChangedIsTold(t *testing.T) {
+	t.Parallel()
+	d := mongotest.Own(t, localcluster.Config{Auth: true})
+	db := users(t, d)
+	p, err := faultnet.Listen(t.Context(), d.Cluster.Members()[0].Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var why reasons
+	s, err := New(as(d, db, "reader", "x").SetHosts([]string{p.Addr()}), db.Name(), "s", Config{Start: record.Start{Where: record.Earliest}, Hooks: Hooks{OnReopen: why.add}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	newTally().until(t, s, "a/1", 5)
+	if err := db.RunCommand(t.Context(), bson.D{{Key: "updateUser", Value: "reader"}, {Key: "pwd", Value: "y"}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.Cut()
+	why.wait(t, 1)
+	p.Heal()
+	ctx, cancel := context.WithTimeout(t.Context(), testPatience)
+	defer cancel()
+	if _, err = s.Next(ctx); !mongoerr.BadCredentials(err) {
+		t.Errorf("got %v after %d attempts", err, len(why.all()))
+	}
+	t.Log(err)
 }
 
 // as returns options for a user of db.

@@ -3,10 +3,7 @@ package tailer
 import (
 	"context"
 	"errors"
-	"maps"
 	"math/rand/v2"
-	"net"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -243,36 +240,27 @@ func TestAnOutageThatIsTooLongEndsTheStreamAndNamesItsTime(t *testing.T) {
 	}
 }
 
-// switchboard reaches every member of a replica set through a proxy of the test's own. It is a
-// dialer, so the members keep the addresses that they tell each other and the client.
-type switchboard map[string]*faultnet.Proxy
-
-func (b switchboard) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, network, b[addr].Addr())
-}
-
-func (b switchboard) heal() {
-	for _, p := range b {
-		p.Heal()
-	}
-}
-
-func plug(t *testing.T, d *mongotest.Deployment) switchboard {
+// plug returns a dialer that reaches every server of d through a proxy of the test's own.
+func plug(t *testing.T, d *mongotest.Deployment) *faultnet.Switchboard {
 	t.Helper()
-	b := switchboard{}
-	for _, m := range d.Cluster.Members() {
-		p, err := faultnet.Listen(t.Context(), m.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = p.Close() })
-		b[m.Addr] = p
+	b, err := faultnet.Connect(t.Context(), addrs(d)...)
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = b.Close() })
 	return b
 }
 
+func addrs(d *mongotest.Deployment) []string {
+	var list []string
+	for _, m := range d.Cluster.Members() {
+		list = append(list, m.Addr)
+	}
+	return list
+}
+
 // through is unopened on the far side of a switchboard.
-func through(t *testing.T, b switchboard, d *mongotest.Deployment, coll *mongo.Collection, cfg Config) *Stream {
+func through(t *testing.T, b *faultnet.Switchboard, d *mongotest.Deployment, coll *mongo.Collection, cfg Config) *Stream {
 	t.Helper()
 	s, err := New(d.Options().SetDialer(b), coll.Database().Name(), coll.Name(), cfg)
 	if err != nil {
@@ -292,13 +280,13 @@ func TestAReaderThatIsCutOffFromThePrimaryMovesWithIt(t *testing.T) {
 	w := &writer{coll: coll, src: "a/1"}
 	for _, v := range []Visibility{Local, Majority} {
 		t.Run(v.String(), func(t *testing.T) {
-			b.heal()
+			b.Heal()
 			s := through(t, b, d, coll, Config{Start: record.Start{Where: record.Earliest}, Visibility: v})
 			a := newTally()
 			w.send(t, 10)
 			a.until(t, s, w.src, w.seq)
 			old := primaryOf(t, d)
-			b[old].BlackHole()
+			b.To(old).BlackHole()
 			w.send(t, 10)
 			silent(t, s)
 			if _, err := d.Cluster.StepDown(t.Context(), "primary"); err != nil {
@@ -327,10 +315,21 @@ func primaryOf(t *testing.T, d *mongotest.Deployment) (addr string) {
 	return addr
 }
 
-// I4, I5: a network that breaks anywhere, again and again, between a reader and a healthy set.
+// I4, I5: a network that breaks anywhere, again and again, between a reader and healthy servers. With
+// credentials and TLS it breaks in the middle of handshakes, too, which is no refusal.
 func TestAFlakyNetworkLosesAndDoublesNothing(t *testing.T) {
-	t.Parallel()
-	d := mongotest.ReplicaSet(t)
+	t.Run("replica set", func(t *testing.T) {
+		t.Parallel()
+		flakyNetwork(t, mongotest.ReplicaSet(t))
+	})
+	t.Run("credentials and TLS", func(t *testing.T) {
+		t.Parallel()
+		flakyNetwork(t, mongotest.Own(t, localcluster.Config{Auth: true, TLS: true}))
+	})
+}
+
+func flakyNetwork(t *testing.T, d *mongotest.Deployment) {
+	t.Helper()
 	coll := d.DB(t).Collection("s", mongoCollectionOne())
 	makeStream(t, coll, 16<<20, 0)
 	b := plug(t, d)
@@ -341,6 +340,9 @@ func TestAFlakyNetworkLosesAndDoublesNothing(t *testing.T) {
 	tallies := map[string]*tally{}
 	var reading, running sync.WaitGroup
 	for name, s := range streams {
+		if err := s.Open(t.Context()); err != nil { // a first connection that fails is an error
+			t.Fatal(err)
+		}
 		a := newTally()
 		tallies[name] = a
 		reading.Go(func() { a.until(t, s, "end/1", 1) })
@@ -359,7 +361,8 @@ func TestAFlakyNetworkLosesAndDoublesNothing(t *testing.T) {
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	for i, p := range slices.Collect(maps.Values(b)) {
+	for i, addr := range addrs(d) {
+		p := b.To(addr)
 		running.Go(func() {
 			defer p.Heal()
 			flaky(ctx, p, rand.New(rand.NewPCG(seed, uint64(i))))
