@@ -26,7 +26,7 @@ type Loss struct {
 	From, To int64
 	// Exact is true where the src was seen before and after the gap (or the reader had seen the stream
 	// from its birth): exactly From..To were lost. Otherwise the src was first seen behind the gap, and
-	// of From..To those that were sent after the reader's start were lost: at most Count.
+	// of From..To those that were sent after the reader's start were lost: up to Count.
 	Exact bool
 }
 
@@ -67,7 +67,8 @@ func (g *Gap) Exact() int64 {
 	return n
 }
 
-// Most returns the sum over all entries of Lost, exact or not.
+// Most returns the sum over all entries of Lost, exact or not. It bounds the loss of the srcs that are
+// named there, and of no others: see Complete.
 func (g *Gap) Most() int64 {
 	var n int64
 	for _, l := range g.Lost {
@@ -76,31 +77,40 @@ func (g *Gap) Most() int64 {
 	return n
 }
 
+// Complete reports whether Exact is all that was lost as far as anyone can tell: every src was seen
+// before and after. It is false while a src is Open, where one was first seen behind the gap (others
+// may have come and gone inside it), and where nothing can be counted.
+func (g *Gap) Complete() bool {
+	return !g.Uncounted && len(g.Open) == 0 && g.Exact() == g.Most()
+}
+
 // String returns one line for people: the cause, the count, and the count per src.
 func (g *Gap) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "position lost by %s: ", g.Cause)
-	switch exact, most := g.Exact(), g.Most(); {
+	why := map[GapCause]string{
+		CauseRollover:  "position lost, overwritten by newer messages",
+		CauseRecreated: "position lost, the stream was created anew",
+		CauseMissing:   "messages are missing in the stream",
+	}[g.Cause]
+	count := fmt.Sprintf("%d messages lost", g.Exact())
+	switch {
 	case g.Uncounted:
-		b.WriteString("messages without src and seq, so the loss cannot be counted")
-	case exact == most:
-		fmt.Fprintf(&b, "%d messages lost", exact)
-	default:
-		fmt.Fprintf(&b, "at least %d and at most %d messages lost", exact, most)
+		count = "its messages have no src and seq, so the loss cannot be counted"
+	case !g.Complete():
+		count = "at least " + count
 	}
-	for i, l := range g.Lost {
-		sep := "; "
-		if i == 0 {
-			sep = " ("
+	parts := make([]string, 0, len(g.Lost)+len(g.Open))
+	for _, l := range g.Lost {
+		if l.Exact {
+			parts = append(parts, fmt.Sprintf("%s: %d, seq %d to %d", l.Src, l.Count(), l.From, l.To))
+		} else {
+			parts = append(parts, fmt.Sprintf("%s, not seen before: up to %d, seq %d to %d", l.Src, l.Count(), l.From, l.To))
 		}
-		mark := ""
-		if !l.Exact {
-			mark = "at most "
-		}
-		fmt.Fprintf(&b, "%s%s: %s%d, seq %d to %d", sep, l.Src, mark, l.Count(), l.From, l.To)
 	}
-	if len(g.Lost) > 0 {
-		b.WriteString(")")
+	for _, src := range g.Open {
+		parts = append(parts, src+": not seen since, so not counted yet")
 	}
-	return b.String()
+	if len(parts) > 0 {
+		count += " (" + strings.Join(parts, "; ") + ")"
+	}
+	return why + ": " + count
 }

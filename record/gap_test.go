@@ -15,14 +15,18 @@ func TestAGapSaysWhatIsKnownOfTheLoss(t *testing.T) {
 		gap  record.Gap
 		want string
 	}{
-		{"nothing lost", record.Gap{Cause: record.CauseRollover}, "position lost by rollover: 0 messages lost"},
+		{"nothing lost", record.Gap{Cause: record.CauseRollover}, "position lost, overwritten by newer messages: 0 messages lost"},
 		{"exact", record.Gap{Cause: record.CauseRollover, Lost: []record.Loss{{Src: "a/1", From: 3, To: 7, Exact: true}}},
-			"position lost by rollover: 5 messages lost (a/1: 5, seq 3 to 7)"},
+			"position lost, overwritten by newer messages: 5 messages lost (a/1: 5, seq 3 to 7)"},
 		{"bounds", record.Gap{Cause: record.CauseRollover, Lost: []record.Loss{
 			{Src: "a/1", From: 3, To: 7, Exact: true}, {Src: "b/1", From: 1, To: 4}}},
-			"position lost by rollover: at least 5 and at most 9 messages lost (a/1: 5, seq 3 to 7; b/1: at most 4, seq 1 to 4)"},
+			"position lost, overwritten by newer messages: at least 5 messages lost (a/1: 5, seq 3 to 7; b/1, not seen before: up to 4, seq 1 to 4)"},
+		{"a producer not seen since", record.Gap{Cause: record.CauseRollover, Open: []string{"c/1"}, Lost: []record.Loss{{Src: "a/1", From: 3, To: 7, Exact: true}}},
+			"position lost, overwritten by newer messages: at least 5 messages lost (a/1: 5, seq 3 to 7; c/1: not seen since, so not counted yet)"},
+		{"missing", record.Gap{Cause: record.CauseMissing, Lost: []record.Loss{{Src: "a/1", From: 3, To: 3, Exact: true}}},
+			"messages are missing in the stream: 1 messages lost (a/1: 1, seq 3 to 3)"},
 		{"uncounted", record.Gap{Cause: record.CauseRecreated, Uncounted: true},
-			"position lost by recreated: messages without src and seq, so the loss cannot be counted"},
+			"position lost, the stream was created anew: its messages have no src and seq, so the loss cannot be counted"},
 	} {
 		if got := c.gap.String(); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.name, got, c.want)

@@ -159,8 +159,9 @@ type consumeRun struct {
 	o    consumeOptions
 	opts *options.ClientOptions
 
-	handled, retried, dead, lost, mostLost atomic.Int64
-	uncounted                              atomic.Bool
+	handled, retried, dead, lost atomic.Int64
+	lostMore                     atomic.Bool // lost is the least
+	uncounted                    atomic.Bool
 }
 
 // consume handles messages until it is asked to stop, and says the summary.
@@ -260,7 +261,9 @@ var errStopOnGap = errors.New("stopped (--on-gap stop)")
 // gap reports lost messages, also with -q (I5).
 func (r *consumeRun) gap(m record.Record) error {
 	r.lost.Add(m.Gap.Exact())
-	r.mostLost.Add(m.Gap.Most())
+	if !m.Gap.Complete() {
+		r.lostMore.Store(true)
+	}
 	if m.Gap.Uncounted {
 		r.uncounted.Store(true)
 	}
@@ -305,8 +308,8 @@ func (r *consumeRun) summary(s consumer.Status) string {
 	switch {
 	case r.uncounted.Load():
 		lost = "lost: not known, as the messages carry no src and seq"
-	case r.mostLost.Load() > r.lost.Load():
-		lost = fmt.Sprintf("lost at least %d and at most %d", r.lost.Load(), r.mostLost.Load())
+	case r.lostMore.Load():
+		lost = fmt.Sprintf("lost at least %d", r.lost.Load())
 	}
 	text := fmt.Sprintf("%s: handled %d, failed attempts %d, dead letters %d, %s", r.o.name, r.handled.Load(), r.retried.Load(), r.dead.Load(), lost)
 	if !s.Safe.IsZero() {

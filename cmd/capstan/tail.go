@@ -249,8 +249,8 @@ func (t *tailRun) summary() string {
 	switch {
 	case t.uncounted:
 		lost = "lost: not known, as the messages carry no src and seq"
-	case t.mostLost > t.lost:
-		lost = fmt.Sprintf("lost at least %d and at most %d", t.lost, t.mostLost)
+	case t.lostMore:
+		lost = fmt.Sprintf("lost at least %d", t.lost)
 	}
 	s := fmt.Sprintf("%s: delivered %d, %s", t.o.name, t.delivered, lost)
 	switch {

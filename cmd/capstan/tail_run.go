@@ -37,9 +37,10 @@ type tailRun struct {
 	samples *latency.Writer // nil without --latency-csv
 	file    *os.File
 
-	delivered, lost, mostLost int64
-	uncounted                 bool
-	position                  record.Position // everything up to it is printed or not wanted
+	delivered, lost int64
+	lostMore        bool // lost is the least
+	uncounted       bool
+	position        record.Position // everything up to it is printed or not wanted
 }
 
 // newTailRun opens what is needed; the tail itself connects in run.
@@ -238,7 +239,7 @@ func (t *tailRun) message(a arrival) error {
 // gap reports lost messages: also with -q, because losing messages is not silent here (I5).
 func (t *tailRun) gap(r record.Record) {
 	t.lost += r.Gap.Exact()
-	t.mostLost += r.Gap.Most()
+	t.lostMore = t.lostMore || !r.Gap.Complete()
 	t.uncounted = t.uncounted || r.Gap.Uncounted
 	t.env.say("gap: %s", r.Gap)
 }
