@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -139,12 +140,36 @@ func openCluster(dir string) (*localcluster.Cluster, error) {
 	}
 	switch dirs := localcluster.Temporary(clusterLabel); len(dirs) {
 	case 0:
-		return nil, fmt.Errorf("%w: none was started without --dir; 'capstan cluster up' starts one", localcluster.ErrNotFound)
+		return nil, fmt.Errorf("%w: none was started without --dir: give --dir DIR if it was started with one "+
+			"(the --dbpath of its servers, in 'ps ax | grep mongod', is DIR/m0); 'capstan cluster up' starts a new one", errNoCluster)
 	case 1:
 		return localcluster.Open(dirs[0])
 	default:
-		return nil, usageError("there are several clusters; say --dir, one of:\n  %s", strings.Join(dirs, "\n  "))
+		return nil, usageError("there are several clusters; give --dir DIR, one of:\n  %s", strings.Join(clusterStates(dirs), "\n  "))
 	}
+}
+
+// errNoCluster says that there is nothing to act on, and no directory was given.
+var errNoCluster = errors.New("no cluster")
+
+// clusterStates adds to each directory whether the servers in it run.
+func clusterStates(dirs []string) []string {
+	out := make([]string, len(dirs))
+	for i, dir := range dirs {
+		out[i] = dir
+		c, err := localcluster.Open(dir)
+		if err != nil {
+			continue // taken down meanwhile
+		}
+		running := 0
+		for _, m := range c.Members() {
+			if m.Running() {
+				running++
+			}
+		}
+		out[i] += fmt.Sprintf(" (%d of %d members run)", running, len(c.Members()))
+	}
+	return out
 }
 
 func newClusterDownCmd(env *environ, dir *string) *cobra.Command {
