@@ -37,7 +37,8 @@ var ErrNotFound = errors.New("nothing stored under this name")
 // ErrBadName says that a text cannot be the name of a checkpoint or of an owner.
 var ErrBadName = errors.New("bad name")
 
-// OtherStreamError says that a name is in use for another stream. Nothing was changed.
+// OtherStreamError says that a name is in use for another stream, and that something has been done
+// under it (its checkpoint is not record.Checkpoint.IsZero). Nothing was changed.
 type OtherStreamError struct {
 	Name string
 	// Stored is the stream that the checkpoint belongs to, Asked the one that was asked for.
@@ -84,10 +85,14 @@ func checkAcquire(name, owner string) error {
 
 // takeOver returns what Acquire stores over cur (the zero Checkpoint if there is none).
 func takeOver(cur record.Checkpoint, name, stream, owner string, now time.Time) (record.Checkpoint, error) {
-	if cur.Stream != "" && stream != "" && cur.Stream != stream {
-		return record.Checkpoint{}, &OtherStreamError{Name: name, Stored: cur.Stream, Asked: stream}
-	}
 	next := cur.Clone()
+	if cur.Stream != "" && stream != "" && cur.Stream != stream {
+		if !cur.IsZero() {
+			return record.Checkpoint{}, &OtherStreamError{Name: name, Stored: cur.Stream, Asked: stream}
+		}
+		// Nothing was done under the name yet, as when the stream was mistyped: there is nothing to protect.
+		next.Fingerprint = ""
+	}
 	next.Name, next.Owner, next.Updated = name, owner, now
 	if stream != "" {
 		next.Stream = stream

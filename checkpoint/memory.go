@@ -21,7 +21,8 @@ type Memory struct {
 func NewMemory() *Memory { return &Memory{entries: map[string]record.Checkpoint{}} }
 
 // Acquire makes owner the holder of name and returns what is stored, with a new revision. A name that
-// is new gives an empty checkpoint. The holder before, if any, is fenced. stream may be "": any.
+// is new gives an empty checkpoint. The holder before, if any, is fenced. stream may be "": any;
+// a name under which nothing has been done yet may be acquired for another stream than before.
 // Errors: *OtherStreamError, ErrBadName, the context's.
 func (m *Memory) Acquire(ctx context.Context, name, stream, owner string) (record.Checkpoint, error) {
 	if err := checkAcquire(name, owner); err != nil {

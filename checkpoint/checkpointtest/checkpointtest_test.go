@@ -23,7 +23,7 @@ var (
 type faults struct {
 	fencesNobody, fencesByOwnerOnly, fencesByRevisionOnly, savesTwice bool
 	acquireForgets, restartForgets, aliases, dropsMarks, truncatesMarks,
-	mixesStreams, ignoresContext, missingIsEmpty, setKeepsRevision, deleteKeeps, unordered, takesAnyName bool
+	mixesStreams, keepsEmpty, ignoresContext, missingIsEmpty, setKeepsRevision, deleteKeeps, unordered, takesAnyName bool
 }
 
 // store is a correct store until a fault is switched on.
@@ -63,8 +63,11 @@ func (s *store) Acquire(ctx context.Context, name, stream, owner string) (record
 	if s.bad(name) || (owner == "" && !s.takesAnyName) {
 		return record.Checkpoint{}, errBadName
 	}
-	if cur.Stream != "" && stream != "" && cur.Stream != stream && !s.mixesStreams {
-		return record.Checkpoint{}, errOther
+	if cur.Stream != "" && stream != "" && cur.Stream != stream {
+		if (!cur.IsZero() || s.keepsEmpty) && !s.mixesStreams {
+			return record.Checkpoint{}, errOther
+		}
+		cur.Fingerprint = ""
 	}
 	if s.acquireForgets {
 		cur = record.Checkpoint{Revision: cur.Revision}
@@ -204,6 +207,7 @@ func TestSuiteFindsEveryBrokenStore(t *testing.T) {
 		"drops marks":                  {dropsMarks: true},
 		"truncates many marks":         {truncatesMarks: true},
 		"mixes streams":                {mixesStreams: true},
+		"keeps an empty name":          {keepsEmpty: true},
 		"ignores the context":          {ignoresContext: true},
 		"takes a missing one as empty": {missingIsEmpty: true},
 		"set does not fence":           {setKeepsRevision: true},

@@ -26,6 +26,7 @@ var checks = []check{
 	{"of concurrent saves of one revision one wins", oneOfConcurrentWins},
 	{"names do not disturb each other", namesAreApart},
 	{"a name of another stream is refused and stays as it was", otherStreamIsRefused},
+	{"a name under which nothing was done may go to another stream", emptyNameChangesStream},
 	{"set by a person fences the holder and is what the next one gets", setFences},
 	{"set makes a name that did not exist", setMakes},
 	{"delete removes the name and fences its holder", deleteFences},
@@ -216,6 +217,30 @@ func otherStreamIsRefused(t TB, open func() Store, f Factory) {
 	mustSave(t, s, at(held, 6)) // the holder was not fenced by the mistake
 	if cp, err := s.Acquire(ctx, "a", "", "three"); err != nil || cp.Stream != stream {
 		t.Errorf("Acquire without a stream = stream %q, error %v, want the stored one", cp.Stream, err)
+	}
+}
+
+func emptyNameChangesStream(t TB, open func() Store, _ Factory) {
+	const mistyped = "shop.ordres"
+	s := open()
+	ctx, cancel := within(t)
+	defer cancel()
+	old, err := s.Acquire(ctx, "a", mistyped, "one")
+	if err != nil {
+		t.Fatalf("Acquire: %v", err)
+	}
+	old.Fingerprint = "of " + mistyped
+	old = mustSave(t, s, old) // a save that says nothing was done
+	held := mustAcquire(t, open(), "a", "two")
+	if held.Stream != stream || held.Fingerprint != "" || !held.IsZero() {
+		t.Errorf("Acquire for another stream = stream %q, fingerprint %q, want %s and none", held.Stream, held.Fingerprint, stream)
+	}
+	mustBeFenced(t, s, old, "two")
+	want := mustSave(t, s, at(held, 1))
+	got := mustLoad(t, open(), "a")
+	sameProgress(t, "after the change", got, want)
+	if got.Stream != stream {
+		t.Errorf("Load = stream %q, want %s", got.Stream, stream)
 	}
 }
 
