@@ -18,8 +18,8 @@ const (
 	DefaultHandlerTimeout    = time.Minute
 	DefaultHangGrace         = 5 * time.Second
 	DefaultMaxAttempts       = 5
-	DefaultRetryInitial      = 100 * time.Millisecond
-	DefaultRetryMax          = 10 * time.Second
+	DefaultRetryInitial      = 750 * time.Millisecond // doubled each time: 5 attempts span some 11 s, the restart of a backend
+	DefaultRetryMax          = 30 * time.Second
 	DefaultCheckpointEvery   = time.Second
 	DefaultCheckpointRecords = 10_000
 	DefaultCheckpointTimeout = 15 * time.Second // an election with a server's default settings
@@ -61,8 +61,9 @@ type Config struct {
 	// MaxAttempts is how often the handler is called with a record before it is given up; 0 means
 	// DefaultMaxAttempts, negative means without limit.
 	MaxAttempts int
-	// RetryInitial and RetryMax are the first and the longest wait between attempts; 0 means
-	// DefaultRetryInitial and DefaultRetryMax. Other records of the same worker wait too.
+	// RetryInitial and RetryMax are the first and the longest wait between attempts, each up to a half
+	// more or less at random; the waits double. 0 means DefaultRetryInitial and DefaultRetryMax (or
+	// RetryInitial, if that is more). Other records of the same worker wait too.
 	RetryInitial, RetryMax time.Duration
 	// DeadLetters takes what was given up. nil: Run ends with a *HandlerError.
 	DeadLetters DeadLetters

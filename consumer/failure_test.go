@@ -89,6 +89,30 @@ func TestAFailureIsRetriedWithBackOffAndTheOrderIsKept(t *testing.T) {
 	})
 }
 
+// A backend that restarts must not send every message to the dead letters.
+func TestTheDefaultAttemptsOutlastTheRestartOfABackend(t *testing.T) {
+	t.Parallel()
+	var total time.Duration
+	const runs = 50
+	for range runs {
+		synctest.Test(t, func(t *testing.T) {
+			dead := &letters{}
+			begun := time.Now()
+			cfg := consumer.Config{Start: earliest, DeadLetters: dead}
+			if err := newConsumer(t, fill(1, 1), &handled{do: failAt(1, errBad)}, checkpoint.NewMemory(), cfg).Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			took := time.Since(begun)
+			if total += took; len(dead.all) != 1 || took < 5*time.Second || took > 20*time.Second {
+				t.Errorf("%d letters after %s, want one after some 8 to 15 s", len(dead.all), took)
+			}
+		})
+	}
+	if mean := total / runs; mean < 8*time.Second || mean > 15*time.Second {
+		t.Errorf("%d attempts span %s in the mean, want 8 to 15 s", consumer.DefaultMaxAttempts, mean)
+	}
+}
+
 func TestWithoutDeadLettersAFailingRecordStopsTheConsumerInFrontOfIt(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -22,13 +22,20 @@ type saver struct {
 	logged  time.Time // when that was logged
 }
 
+// The waits between attempts to store a checkpoint or a dead letter. They are shorter than those
+// between attempts of a handler: an election is over within seconds, and the worker stands still.
+const (
+	storeRetryInitial = 100 * time.Millisecond
+	storeRetryMax     = 5 * time.Second
+)
+
 // logEvery is the least time between two log lines of one outage.
 const logEvery = 10 * time.Second
 
 func newSaver(cp record.Checkpoint) *saver {
 	return &saver{
 		cp: cp, saved: make(chan struct{}), first: true,
-		waits: retry.New(retry.Policy{Initial: 100 * time.Millisecond, Max: 5 * time.Second}),
+		waits: retry.New(retry.Policy{Initial: storeRetryInitial, Max: storeRetryMax}),
 	}
 }
 

@@ -154,7 +154,7 @@ func TestAStopInterruptsBackOffOnlyAfterTheDrain(t *testing.T) {
 		h := &handled{do: failAt(3, errBad)}
 		ctx, stop := context.WithCancel(t.Context())
 		store := checkpoint.NewMemory()
-		cfg := consumer.Config{Start: earliest, MaxAttempts: -1, DrainTimeout: 30 * time.Second}
+		cfg := consumer.Config{Start: earliest, MaxAttempts: -1, RetryMax: 10 * time.Second, DrainTimeout: 30 * time.Second}
 		done := start(ctx, newConsumer(t, fill(5, 1), h, store, cfg))
 		time.Sleep(time.Hour)
 		stop()

@@ -187,7 +187,7 @@ func (r *run) giveUp(ctx context.Context, rec record.Record, attempts int, cause
 		Consumer: r.name, Stream: r.cfg.Stream, Record: rec, Err: cause.Error(), Attempts: attempts, Time: time.Now(),
 	}
 	begun := time.Now()
-	waits := retry.New(retry.Policy{Initial: r.cfg.RetryInitial, Max: r.cfg.RetryMax})
+	waits := retry.New(retry.Policy{Initial: storeRetryInitial, Max: storeRetryMax})
 	for {
 		err := r.addLetter(ctx, letter)
 		if err == nil {

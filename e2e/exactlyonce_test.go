@@ -237,7 +237,7 @@ func (x *exactlyOnce) consumer() *process {
 	if err != nil {
 		panic(err) // it runs
 	}
-	args := append([]string{"consume", x.db.Name() + "." + exactlyOnceStream, "--durable", "worker", "--from", "earliest",
+	args := append([]string{"consume", x.db.Name() + "." + exactlyOnceStream, "--durable", "worker", "--from", "earliest", "--retry-delay", "100ms",
 		"--exec", fmt.Sprintf("exec env %s='%s' %s='%s' %s='%s' '%s'", handlerEnv, x.d.URI, handlerDBEnv, x.db.Name(), handlerDirEnv, x.events, self)}, x.work...)
 	return start(x.t, x.d.URI, nil, nil, args...)
 }

@@ -36,7 +36,10 @@ of them. When capstan stops, the program's standard input is closed, and it has 
 With --per-message, CMD is run anew for every message, which it gets on standard input; exit code 0
 means handled. What it prints is passed on.
 
-A message that fails --max-attempts times goes to the collection --dead-letters of the stream's
+A message that failed is tried again after --retry-delay, then after twice as long, and so on up to
+half a minute (each wait up to a half more or less, at random), in all --max-attempts times: with the
+defaults some ten seconds, which the restart of a backend may take. Messages behind it wait meanwhile.
+One that fails --max-attempts times goes to the collection --dead-letters of the stream's
 database; without that, the consumer stops in front of it with code 1.
 
 Messages with the same key are handled in their order, one after the other: --key src (one order per
@@ -70,6 +73,7 @@ type consumeOptions struct {
 	maxAttempts    int
 	deadLetters    string
 	checkpointFile string
+	retryDelay     time.Duration
 	handlerTimeout time.Duration
 	drainTimeout   time.Duration
 	format         format
@@ -110,6 +114,7 @@ func newConsumeCmd(env *environ) *cobra.Command {
 	fl.IntVar(&o.workers, "workers", consumer.DefaultWorkers, "messages handled at a time")
 	fl.StringVar(&o.key, "key", "src", "what keeps its order: src, subject, a field, or none")
 	fl.IntVar(&o.maxAttempts, "max-attempts", consumer.DefaultMaxAttempts, "attempts per message (0: no limit)")
+	fl.DurationVar(&o.retryDelay, "retry-delay", consumer.DefaultRetryInitial, "wait before the second attempt; it doubles with each further one")
 	fl.StringVar(&o.deadLetters, "dead-letters", "", "collection for messages that were given up")
 	fl.StringVar(&o.checkpointFile, "checkpoint-file", "", "file for the position, instead of the database")
 	fl.DurationVar(&o.handlerTimeout, "handler-timeout", consumer.DefaultHandlerTimeout, "time for one attempt")
@@ -131,6 +136,8 @@ func (f consumeFlags) parse(o *consumeOptions, name string, now time.Time) (err 
 		return usageError("--exec is missing: the program to run")
 	case o.workers < 1:
 		return usageError("--workers must be at least 1")
+	case o.retryDelay <= 0:
+		return usageError("--retry-delay must be positive")
 	case o.maxAttempts < 0 || o.handlerTimeout <= 0 || o.drainTimeout <= 0:
 		return usageError("--max-attempts must not be negative, --handler-timeout and --drain-timeout must be positive")
 	}
@@ -217,6 +224,7 @@ func (r *consumeRun) config() consumer.Config {
 		Key:            keyOf(r.o.key),
 		HandlerTimeout: r.o.handlerTimeout,
 		MaxAttempts:    attempts,
+		RetryInitial:   r.o.retryDelay,
 		OnGap:          r.gap,
 		DrainTimeout:   r.o.drainTimeout,
 		HardStop:       r.env.stop.hard,
