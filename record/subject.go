@@ -19,7 +19,8 @@ type SubjectPattern struct {
 
 // ParseSubject reads a pattern. Tokens are separated by dots; "*" stands for exactly one token, and
 // ">", as the last token only, for one or more tokens. "" is the zero SubjectPattern: everything.
-// "*" and ">" inside a longer token stand for themselves. Errors wrap ErrBadSubject.
+// "*" and ">" inside a longer token are errors: no message has such a subject, so the pattern would
+// match nothing. Errors wrap ErrBadSubject.
 func ParseSubject(pattern string) (SubjectPattern, error) {
 	if pattern == "" {
 		return SubjectPattern{}, nil
@@ -31,6 +32,8 @@ func ParseSubject(pattern string) (SubjectPattern, error) {
 			return SubjectPattern{}, fmt.Errorf("%w: %q has an empty token", ErrBadSubject, pattern)
 		case t == ">" && i < len(p.tokens)-1:
 			return SubjectPattern{}, fmt.Errorf("%w: %q has > before its end", ErrBadSubject, pattern)
+		case len(t) > 1 && strings.ContainsAny(t, "*>"):
+			return SubjectPattern{}, fmt.Errorf("%w: in %q, the token %q mixes a wildcard with other characters: * is one whole token, > is the rest", ErrBadSubject, pattern, t)
 		}
 	}
 	if last := len(p.tokens) - 1; p.tokens[last] == ">" {

@@ -21,7 +21,7 @@ func TestSubjectPatternMatches(t *testing.T) {
 		{">", "a", true}, {">", "a.b.c", true}, {">", "", false},
 		{"a.>", "a", false}, {"a.>", "a.b", true}, {"a.>", "a.b.c", true}, {"a.>", "b.c", false},
 		{"a.*.>", "a.b.c", true}, {"a.*.>", "a.b", false},
-		{"a*", "ab", false}, {"a*", "a*", true}, {"a.>", "a.", false}, {"*.b", ".b", false},
+		{"a.>", "a.", false}, {"*.b", ".b", false},
 		{"ä.*", "ä.ö", true},
 	} {
 		p, err := ParseSubject(c.pattern)
@@ -38,7 +38,7 @@ func TestSubjectPatternMatches(t *testing.T) {
 }
 
 func TestABadSubjectPatternIsRefusedWithAReason(t *testing.T) {
-	for _, s := range []string{".", "a.", ".a", "a..b", ">.a", "a.>.b"} {
+	for _, s := range []string{".", "a.", ".a", "a..b", ">.a", "a.>.b", "or*", "a.*b", "a.b>", "**"} {
 		if _, err := ParseSubject(s); !errors.Is(err, ErrBadSubject) || !strings.Contains(err.Error(), s) {
 			t.Errorf("%q: got %v", s, err)
 		}
@@ -47,7 +47,7 @@ func TestABadSubjectPatternIsRefusedWithAReason(t *testing.T) {
 
 // The obvious slow matcher: the fast one must agree with it.
 func TestSubjectPatternAgreesWithItsDefinition(t *testing.T) {
-	token := rapid.SampledFrom([]string{"a", "b", "*", ">", "ab", "*a"})
+	token := rapid.SampledFrom([]string{"a", "b", "*", ">", "ab"})
 	rapid.Check(t, func(t *rapid.T) {
 		pattern := strings.Join(rapid.SliceOfN(token, 1, 4).Draw(t, "pattern"), ".")
 		subject := strings.Join(rapid.SliceOfN(token, 1, 5).Draw(t, "subject"), ".")
