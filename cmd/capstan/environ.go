@@ -119,8 +119,12 @@ func (e *environ) clientOptions() (*options.ClientOptions, error) {
 // parseError returns what the driver says about the connection string, unless that could quote a part
 // of its password, without any sign that Redact knows (I10).
 func (e *environ) parseError(err error) error {
-	if config.Redact(e.settings.URI.Text) == e.settings.URI.Text {
+	switch uri := e.settings.URI.Text; {
+	case config.Redact(uri) == uri:
 		return err
+	case !config.HasPassword(uri):
+		return errors.New("it cannot be parsed: what stands behind the host's colon is no port number " +
+			"(mongodb://HOST:PORT/, or mongodb://USER:PASSWORD@HOST:PORT/)")
 	}
 	return errors.New("it cannot be parsed (what the driver says may quote the password and is not shown): in the user's name " +
 		"and the password, an at sign is written %40, a colon %3A, a slash %2F and a percent sign %25")

@@ -155,7 +155,7 @@ func (in Input) uri(f file, src string) (Value, bool, error) {
 			return Value{}, false, &Error{Key: "uri", Source: names[0], Err: fmt.Errorf("uri and uri-file are both given; give one")}
 		case s.hasURI:
 			v, err := in.uriValue(s.uri, names[0])
-			return v, s.source == "flag" && hasPassword(v.Text), err
+			return v, s.source == "flag" && HasPassword(v.Text), err
 		case s.hasFile:
 			v, err := uriFromFile(s.file, names[1])
 			return v, false, err
@@ -201,8 +201,11 @@ func checkURI(text, source string) (Value, error) {
 	return Value{Text: text, Source: source}, nil
 }
 
-// hasPassword reports whether Redact has something to hide.
-func hasPassword(uri string) bool { return Redact(uri) != uri }
+// HasPassword reports whether a connection string holds a password or another secret. A port that is no
+// number is none, although Redact hides it: someone may have forgotten the host.
+func HasPassword(uri string) bool {
+	return strings.Contains(uri, "@") && Redact(uri) != uri || secretOption.MatchString(uri)
+}
 
 // readLine reads one line byte by byte, so that what follows it stays in r for the command.
 func readLine(r io.Reader) (string, error) {
