@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/seed-12ef14e5/capstan/consumer"
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
@@ -16,6 +17,8 @@ func exitCodeOfLibraries(err error) int {
 		return exitConnect
 	case errors.As(err, new(*tailer.GapError)), errors.As(err, new(*consumer.OnGapError)):
 		return exitLost
+	case errors.Is(err, stream.ErrBadName):
+		return exitUsage
 	}
 	return exitFailed
 }
@@ -31,6 +34,9 @@ func hint(err error) string {
 		return "" // they say it
 	case mongoerr.BadCredentials(err):
 		return "the server refused the user or the password: check both, and authSource in the connection string"
+	case cannotConnect(err) && strings.Contains(err.Error(), "ReplicaSetNoPrimary"):
+		return "no usable server answered as a member of the set: check replicaSet= in the connection string (the set's real name is " +
+			"_id in rs.conf()), the address, and that its members run"
 	case cannotConnect(err):
 		return "no usable server answered: check the address in --uri or CAPSTAN_URI, that mongod runs there " +
 			"(capstan cluster status, for a local one), and the TLS settings"
