@@ -4,7 +4,18 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/seed-12ef14e5/capstan/record"
 )
+
+// CheckSubject returns nil if messages may be published under subject, else an error that says why not:
+// for a program that is told the subject once and wants to know before it has a message. It does no I/O.
+func CheckSubject(subject string) error {
+	if why := checkSubject(subject); why != "" {
+		return &InvalidError{Field: record.FieldSubject, Reason: why}
+	}
+	return nil
+}
 
 // checkSubject returns "" if messages may be published under s, or a phrase that says why not.
 // "" is no subject and is fine. A subject is dot-separated tokens without spaces, control characters and

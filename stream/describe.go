@@ -104,7 +104,7 @@ func Describe(ctx context.Context, db *mongo.Database, name string, cfg Describe
 	if cfg.Timeout < 0 || cfg.Rate < 0 || math.IsNaN(cfg.Rate) {
 		return Description{}, fmt.Errorf("stream: DescribeConfig has Timeout %v and Rate %v, want neither negative", cfg.Timeout, cfg.Rate)
 	}
-	if err := checkName(db, name); err != nil {
+	if err := CheckName(db.Name(), name); err != nil {
 		return Description{}, err
 	}
 	db = onPrimary(db)

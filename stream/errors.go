@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
 var (
@@ -58,7 +56,9 @@ func (e *PrivilegeError) Unwrap() error { return e.Err }
 // maxNamespace is the most bytes of "database.collection" that a server takes.
 const maxNamespace = 255
 
-func checkName(db *mongo.Database, name string) error {
+// CheckName returns nil, or an error that wraps ErrBadName if no stream of the database db can have the
+// name. It does no I/O.
+func CheckName(db, name string) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("%w: it is empty", ErrBadName)
@@ -68,8 +68,8 @@ func checkName(db *mongo.Database, name string) error {
 		return fmt.Errorf("%w: %q starts with \"system.\", which belongs to the server", ErrBadName, name)
 	case strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") || strings.Contains(name, ".."):
 		return fmt.Errorf("%w: %q has an empty part between dots", ErrBadName, name)
-	case len(db.Name())+1+len(name) > maxNamespace:
-		return fmt.Errorf("%w: %s.%s is longer than %d bytes", ErrBadName, db.Name(), name, maxNamespace)
+	case len(db)+1+len(name) > maxNamespace:
+		return fmt.Errorf("%w: %s.%s is longer than %d bytes", ErrBadName, db, name, maxNamespace)
 	}
 	return nil
 }

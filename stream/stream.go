@@ -121,7 +121,7 @@ func (i Info) collection(db *mongo.Database) string {
 // *KindError for a collection that is no capped one; *PrivilegeError; and what the server or the driver says.
 func Ensure(ctx context.Context, db *mongo.Database, name string, cfg Config) (Info, error) {
 	cfg = cfg.withDefaults()
-	if err := errors.Join(cfg.validate(), checkName(db, name)); err != nil {
+	if err := errors.Join(cfg.validate(), CheckName(db.Name(), name)); err != nil {
 		return Info{}, err
 	}
 	log := cfg.Logger.With().Str("component", "stream").Str("stream", db.Name()+"."+name).Logger()
@@ -187,7 +187,7 @@ func majority(ctx context.Context) bson.D {
 // Lookup returns the stream. It blocks for DefaultTimeout at most. Errors: ErrBadName, ErrNotFound,
 // *KindError, *PrivilegeError, and what the server or the driver says.
 func Lookup(ctx context.Context, db *mongo.Database, name string) (Info, error) {
-	if err := checkName(db, name); err != nil {
+	if err := CheckName(db.Name(), name); err != nil {
 		return Info{}, err
 	}
 	db = onPrimary(db)

@@ -11,6 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
+	"github.com/seed-12ef14e5/capstan/producer"
 	"github.com/seed-12ef14e5/capstan/stream"
 )
 
@@ -73,7 +74,7 @@ func newProduceCmd(env *environ) *cobra.Command {
 		Args:    minArgs(1, "a STREAM and optionally files"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
-			if o.name, err = parseNamespace(args[0]); err != nil {
+			if o.name, err = parseStream(args[0]); err != nil {
 				return err
 			}
 			o.files = args[1:]
@@ -108,6 +109,9 @@ func (o produceOptions) validate() error {
 	case o.count < 0:
 		return usageError("--count must not be negative")
 	}
+	if err := producer.CheckSubject(o.subject); err != nil {
+		return usageError("--subject %q: %w", o.subject, err)
+	}
 	if _, err := parseSize(o.size); err != nil {
 		return usageError("--size: %w", err)
 	}
@@ -134,7 +138,39 @@ func parseNamespace(s string) (namespace, error) {
 	if !ok || db == "" || coll == "" {
 		return namespace{}, usageError("%q is no stream: want DATABASE.COLLECTION, for example demo.lines", s)
 	}
+	if err := checkDatabase(db); err != nil {
+		return namespace{}, err
+	}
 	return namespace{db, coll}, nil
+}
+
+// parseStream is parseNamespace for what is written to, which cannot be one of the server's own
+// collections (tail reads those, too).
+func parseStream(s string) (namespace, error) {
+	name, err := parseNamespace(s)
+	if err != nil {
+		return name, err
+	}
+	if err := stream.CheckName(name.db, name.coll); err != nil {
+		return name, usageError("%q is no stream: %w", s, err)
+	}
+	if slices.Contains([]string{"local", "config", "admin"}, name.db) {
+		return name, usageError("the database %s belongs to the server and holds no streams: choose another one, for example demo.%s", name.db, name.coll)
+	}
+	return name, nil
+}
+
+// checkDatabase refuses what can be no database of streams.
+func checkDatabase(db string) error {
+	switch {
+	case db == "":
+		return usageError("the database's name is empty")
+	case strings.ContainsAny(db, `/\. "$*<>:|?`+"\x00"):
+		return usageError("%q is no database: its name has no dot, blank, slash nor any of \"$*<>:|?", db)
+	case len(db) > 63:
+		return usageError("%q is no database: its name is longer than 63 bytes", db)
+	}
+	return nil
 }
 
 // parseSize reads a size with its unit: 100MB, 64MiB. A bare number is an error: bytes, or megabytes?

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 
@@ -97,6 +98,7 @@ func newRootCmd(env *environ) *cobra.Command {
 	root.SetErr(env.stderr)
 	root.SetHelpTemplate(helpTemplate)
 	root.SetUsageTemplate(usageTemplate)
+	root.SetHelpCommand(newHelpCmd())
 	root.CompletionOptions.DisableDefaultCmd = true // newCompletionCmd has examples
 	root.SetFlagErrorFunc(flagError)
 	f := root.PersistentFlags()
@@ -138,6 +140,26 @@ func newGroup(use, short, example string) *cobra.Command {
 				return unknownCommand(cmd, args[0])
 			}
 			return cmd.Help()
+		},
+	}
+}
+
+// newHelpCmd is cobra's help command, for which an unknown topic is wrong usage.
+func newHelpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "help about a command",
+		Example: "  capstan help tail\n  capstan help stream create",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err != nil || found == nil {
+				return unknownCommand(cmd.Root(), args[0])
+			}
+			if len(rest) > 0 {
+				return unknownCommand(found, rest[0])
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
 		},
 	}
 }
@@ -186,8 +208,14 @@ Global flags:
 {{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
 `
 
+// bareDuration finds the number of a duration that was given without a unit, in an error of pflag.
+var bareDuration = regexp.MustCompile(`^invalid argument "(\d+)" for .*time: missing unit in duration`)
+
 // flagError adds the nearest flag's name to an unknown flag.
 func flagError(cmd *cobra.Command, err error) error {
+	if n := bareDuration.FindStringSubmatch(err.Error()); n != nil {
+		return usageError("%w: write %ss for seconds (or ms, m, h)", err, n[1])
+	}
 	return usageError("%w%s\nRun '%s --help' for the flags.", err, nearestFlag(cmd, err), cmd.CommandPath())
 }
 

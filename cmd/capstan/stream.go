@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -35,7 +36,7 @@ not capped is an error that says what to do.`,
   capstan stream create demo.events --size 1GB --max 10000000`,
 		Args: exactArgs(1, "one STREAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := parseNamespace(args[0])
+			name, err := parseStream(args[0])
 			if err != nil {
 				return err
 			}
@@ -90,6 +91,12 @@ func newStreamListCmd(env *environ) *cobra.Command {
 		Args: exactArgs(1, "one DATABASE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(output); err != nil {
+				return err
+			}
+			if db, _, ok := strings.Cut(args[0], "."); ok {
+				return usageError("%s takes a DATABASE, not a stream: capstan stream list %s (capstan stream describe %s for the stream)", cmd.CommandPath(), db, args[0])
+			}
+			if err := checkDatabase(args[0]); err != nil {
 				return err
 			}
 			return streamList(cmd.Context(), env, args[0], output)
@@ -171,7 +178,7 @@ func newStreamDescribeCmd(env *environ) *cobra.Command {
 				return usageError("--reader: %w", err)
 			}
 			if f.rate != "" {
-				n, err := parseSize(f.rate)
+				n, err := parseSize(strings.TrimSuffix(f.rate, "/s"))
 				if err != nil {
 					return usageError("--rate: %w", err)
 				}
