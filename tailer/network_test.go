@@ -408,8 +408,9 @@ func flaky(ctx context.Context, p *faultnet.Proxy, rnd *rand.Rand) {
 		case 3:
 			p.Cut()
 		}
-		time.Sleep(time.Duration(rnd.IntN(1500)) * time.Millisecond)
+		time.Sleep(time.Duration(rnd.IntN(1000)) * time.Millisecond)
 		p.Heal()
-		time.Sleep(time.Duration(rnd.IntN(500)) * time.Millisecond)
+		// The driver looks for a primary twice a second at most.
+		time.Sleep(time.Duration(rnd.IntN(1500)) * time.Millisecond)
 	}
 }
