@@ -41,7 +41,7 @@ type Open func(ctx context.Context, start record.Start) (Source, error)
 type Handler interface {
 	// Handle returns nil when the effect of the message is safe: the checkpoint may then pass it, and
 	// it may never come again. Any error is a failed attempt, which is repeated later with the same
-	// record; see Permanent. ctx ends after Config.HandlerTimeout (by cancelling: it has no deadline),
+	// record; see Permanent and Stop. ctx ends after Config.HandlerTimeout (by cancelling: it has no deadline),
 	// at a hard stop, and when Handle returns. Handle must be safe for concurrent use if Config.Workers is more
 	// than 1, and must not change the record.
 	Handle(ctx context.Context, r record.Record) error

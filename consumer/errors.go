@@ -39,8 +39,28 @@ func isPermanent(err error) bool {
 	return ok
 }
 
+// Stop marks err as one that is not the record's fault and that further records will meet too, such as
+// a full disk: the consumer stops in front of the record after this attempt, and never takes it for a
+// dead letter. errors.Is and errors.As see err. Stop(nil) is nil.
+func Stop(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &stopError{err}
+}
+
+type stopError struct{ err error }
+
+func (e *stopError) Error() string { return e.err.Error() }
+func (e *stopError) Unwrap() error { return e.err }
+
+func isStop(err error) bool {
+	_, ok := errors.AsType[*stopError](err)
+	return ok
+}
+
 // HandlerError says that a record could not be handled and that there is nowhere to put it, so the
-// consumer stopped: skipping it silently would be a loss. The checkpoint is in front of the record.
+// consumer stopped: skipping it silently would be a loss. Or that the handler asked for it: see Stop. The checkpoint is in front of the record.
 type HandlerError struct {
 	Record record.Record
 	// Attempts is how often the handler was called with it in this run.

@@ -89,6 +89,26 @@ func TestAFailureIsRetriedWithBackOffAndTheOrderIsKept(t *testing.T) {
 	})
 }
 
+// I2: what is not the record's fault makes no dead letter, and the record comes again.
+func TestAHandlerThatAsksToStopStopsInFrontOfTheRecord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dead := &letters{}
+		h := &handled{do: failAt(5, consumer.Stop(errBad))}
+		store := checkpoint.NewMemory()
+		err := newConsumer(t, fill(10, 1), h, store, consumer.Config{Start: earliest, DeadLetters: dead}).Run(t.Context())
+		if e := wantError[*consumer.HandlerError](t, err); e.Attempts != 1 || !errors.Is(err, errBad) {
+			t.Errorf("error %v after %d attempts", err, e.Attempts)
+		}
+		if len(dead.all) != 0 || h.count() != 4 || stored(t, store).Position != positionOf(4) {
+			t.Errorf("%d letters, %d handled, checkpoint %s", len(dead.all), h.count(), stored(t, store).Position)
+		}
+		if consumer.Stop(nil) != nil {
+			t.Error("Stop(nil) is an error")
+		}
+	})
+}
+
 // A backend that restarts must not send every message to the dead letters.
 func TestTheDefaultAttemptsOutlastTheRestartOfABackend(t *testing.T) {
 	t.Parallel()

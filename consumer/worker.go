@@ -105,6 +105,10 @@ func (w *worker) process(ctx context.Context, r *run, n uint64) bool {
 		if ctx.Err() != nil {
 			return false // interrupted: neither a failure nor done
 		}
+		if isStop(err) {
+			r.fail(&HandlerError{Record: *rec, Attempts: attempt, Err: err})
+			return false
+		}
 		if isPermanent(err) || (r.cfg.MaxAttempts > 0 && attempt >= r.cfg.MaxAttempts) {
 			if !r.giveUp(ctx, *rec, attempt, err) {
 				return false

@@ -34,7 +34,8 @@ started again and gets the same message; its standard error is passed on. With -
 of them. When capstan stops, the program's standard input is closed, and it has some seconds to end.
 
 With --per-message, CMD is run anew for every message, which it gets on standard input; exit code 0
-means handled. What it prints is passed on.
+means handled. What it prints is passed on; when nobody reads that any more (| head), capstan stops in
+front of the message.
 
 A message that failed is tried again after --retry-delay, then after twice as long, and so on up to
 half a minute (each wait up to a half more or less, at random), in all --max-attempts times: with the

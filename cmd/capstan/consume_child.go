@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/seed-12ef14e5/capstan/consumer"
@@ -308,6 +309,10 @@ func (m *messageRunner) Handle(ctx context.Context, r record.Record) error {
 	cmd.WaitDelay = pipeDelay
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(line), m.env.stdout, m.env.stderr
 	err = cmd.Run()
+	if err != nil && readerGone(m.env.stdout) {
+		// Its output had nowhere to go, whatever it made of that: not the message's fault (I2).
+		return consumer.Stop(&stdoutError{syscall.EPIPE})
+	}
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("program was killed: %w", context.Cause(ctx))
