@@ -29,6 +29,7 @@ func TestTheReadmeQuotesWhatItSaysItQuotes(t *testing.T) {
 	for name, quote := range map[string]string{
 		"example": "```go" + between(t, readFile(t, "example_test.go"), "// begin\n", "\n// end") + "```\n",
 		"figures": tables(readFile(t, filepath.Join("..", "results", "core", "core.md"))),
+		"e2e":     endToEnd(readFile(t, filepath.Join("..", "results", "e2e", "run.txt"))),
 		"demo":    "```\n" + strings.Trim(readFile(t, filepath.Join("..", "results", "demo", "report.txt")), "\n") + "\n```\n\n![latency of every message](results/demo/replica-set.png)\n",
 	} {
 		begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
@@ -49,6 +50,20 @@ func TestTheReadmeQuotesWhatItSaysItQuotes(t *testing.T) {
 func tables(report string) string {
 	_, body, _ := strings.Cut(report, "\n\n")
 	return strings.Trim(body, "\n") + "\n"
+}
+
+// endToEnd returns the figures that the end-to-end tests printed, as a list, with what they ran on.
+func endToEnd(report string) string {
+	head, body, _ := strings.Cut(report, "\n\n")
+	var list strings.Builder
+	for line := range strings.Lines(body) {
+		_, said, ok := strings.Cut(strings.TrimSpace(line), ".go:")
+		_, said, _ = strings.Cut(said, ": ")
+		if ok && (strings.Contains(said, "p50 of") || strings.Contains(said, "frozen:") || strings.Contains(said, "with kill -9 of")) {
+			list.WriteString("- " + said + "\n")
+		}
+	}
+	return list.String() + "\n(" + strings.ReplaceAll(head, "\n", " ") + ")\n"
 }
 
 func between(t *testing.T, text, begin, end string) string {
