@@ -103,7 +103,9 @@ type Config struct {
 type Hooks struct {
 	// OnHandled: a message was handled by that many attempts; the last one took that long.
 	OnHandled func(r record.Record, attempts int, took time.Duration)
-	// OnRetry: that attempt failed and another one follows.
+	// OnFailure: that attempt failed, the last one too. An attempt that a stop interrupts has not failed.
+	OnFailure func(r record.Record, attempt int, err error)
+	// OnRetry: that attempt failed and another one follows. OnFailure is called before it.
 	OnRetry func(r record.Record, attempt int, err error)
 	// OnDeadLetter: a message was set aside, and that is stored.
 	OnDeadLetter func(record.DeadLetter)

@@ -177,7 +177,9 @@ func TestAGivenUpRecordIsStoredAsADeadLetterBeforeTheCheckpointPassesIt(t *testi
 		h := &handled{do: failAt(5, errBad)}
 		store := checkpoint.NewMemory()
 		dead := &letters{fail: errors.New("disk full")}
-		cfg := consumer.Config{Start: earliest, Stream: "db.orders", MaxAttempts: 3, DeadLetters: dead}
+		failures := 0
+		cfg := consumer.Config{Start: earliest, Stream: "db.orders", MaxAttempts: 3, DeadLetters: dead,
+			Hooks: consumer.Hooks{OnFailure: func(record.Record, int, error) { failures++ }}}
 		done := start(t.Context(), newConsumer(t, fill(10, 1), h, store, cfg))
 		time.Sleep(time.Minute)
 		if got := stored(t, store).Position; got != positionOf(4) || h.count() != 4 {
@@ -189,8 +191,8 @@ func TestAGivenUpRecordIsStoredAsADeadLetterBeforeTheCheckpointPassesIt(t *testi
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		if len(dead.all) != 1 || h.count() != 9 || stored(t, store).Position != positionOf(10) {
-			t.Fatalf("%d letters, %d handled, checkpoint %s", len(dead.all), h.count(), stored(t, store).Position)
+		if len(dead.all) != 1 || h.count() != 9 || failures != 3 || stored(t, store).Position != positionOf(10) {
+			t.Fatalf("%d letters, %d handled, %d failures, checkpoint %s", len(dead.all), h.count(), failures, stored(t, store).Position)
 		}
 		l := dead.all[0]
 		if l.Consumer != "orders" || l.Stream != "db.orders" || l.Record.Position != positionOf(5) || l.Attempts != 3 ||

@@ -109,6 +109,9 @@ func (w *worker) process(ctx context.Context, r *run, n uint64) bool {
 			r.fail(&HandlerError{Record: *rec, Attempts: attempt, Err: err})
 			return false
 		}
+		if hook := r.cfg.Hooks.OnFailure; hook != nil {
+			hook(*rec, attempt, err)
+		}
 		if isPermanent(err) || (r.cfg.MaxAttempts > 0 && attempt >= r.cfg.MaxAttempts) {
 			if !r.giveUp(ctx, *rec, attempt, err) {
 				return false

@@ -167,7 +167,7 @@ type consumeRun struct {
 	o    consumeOptions
 	opts *options.ClientOptions
 
-	handled, retried, dead, lost atomic.Int64
+	handled, failed, dead, lost atomic.Int64
 	lostMore                     atomic.Bool // lost is the least
 	uncounted                    atomic.Bool
 }
@@ -232,8 +232,8 @@ func (r *consumeRun) config() consumer.Config {
 		Logger:         r.env.log,
 		Hooks: consumer.Hooks{
 			OnHandled: func(record.Record, int, time.Duration) { r.handled.Add(1) },
+			OnFailure: func(record.Record, int, error) { r.failed.Add(1) },
 			OnRetry: func(m record.Record, attempt int, err error) {
-				r.retried.Add(1)
 				r.env.note("attempt %d at message %s failed: %v", attempt, m.Position, err)
 			},
 			OnDeadLetter: func(d record.DeadLetter) {
@@ -320,7 +320,7 @@ func (r *consumeRun) summary(s consumer.Status) string {
 	case r.lostMore.Load():
 		lost = fmt.Sprintf("lost at least %d", r.lost.Load())
 	}
-	text := fmt.Sprintf("%s: handled %d, failed attempts %d, dead letters %d, %s", r.o.name, r.handled.Load(), r.retried.Load(), r.dead.Load(), lost)
+	text := fmt.Sprintf("%s: handled %d, failed attempts %d, dead letters %d, %s", r.o.name, r.handled.Load(), r.failed.Load(), r.dead.Load(), lost)
 	if !s.Safe.IsZero() {
 		text += fmt.Sprintf(", position %s", s.Safe)
 	}
