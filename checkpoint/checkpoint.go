@@ -26,10 +26,7 @@ import (
 const MaxNameLength = 512
 
 // OwnerByHand is the owner of a checkpoint that a person stored with Set without naming an owner.
-const OwnerByHand = "a person (checkpoint set)"
-
-// ownerDeleted stands for the owner of a checkpoint that was deleted under its holder.
-const ownerDeleted = "nobody, as it was deleted"
+const OwnerByHand = record.OwnerByHand
 
 // ErrNotFound says that no checkpoint (or dead letter) is stored under a name.
 var ErrNotFound = errors.New("nothing stored under this name")
@@ -104,7 +101,7 @@ func takeOver(cur record.Checkpoint, name, stream, owner string, now time.Time) 
 // replace returns what Save stores over cur, or a *record.FencedError.
 func replace(cur record.Checkpoint, found bool, cp record.Checkpoint, now time.Time) (record.Checkpoint, error) {
 	if !found {
-		return record.Checkpoint{}, &record.FencedError{Name: cp.Name, Owner: ownerDeleted}
+		return record.Checkpoint{}, &record.FencedError{Name: cp.Name, Owner: record.OwnerNobody}
 	}
 	if cur.Owner != cp.Owner || cur.Revision != cp.Revision {
 		return record.Checkpoint{}, &record.FencedError{Name: cp.Name, Owner: cur.Owner, Revision: cur.Revision}

@@ -102,6 +102,9 @@ func (s *saver) save(ctx context.Context, r *run) error {
 		}
 		hook(cp, err)
 	}
+	if _, fenced := errors.AsType[*record.FencedError](err); fenced {
+		return err // no outage: the run ends with it
+	}
 	if err != nil {
 		s.failed(r, err)
 		return err

@@ -1,11 +1,14 @@
 package consumer_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/seed-12ef14e5/capstan/checkpoint"
 	"github.com/seed-12ef14e5/capstan/consumer"
@@ -110,12 +113,17 @@ func TestAFencedConsumerStoresNothingMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultyStore{Memory: checkpoint.NewMemory()}
 		h := &handled{do: slow(time.Second)}
-		done := start(t.Context(), newConsumer(t, fill(100, 1), h, store, consumer.Config{Start: earliest}))
+		var logged bytes.Buffer
+		cfg := consumer.Config{Start: earliest, Logger: zerolog.New(&logged)}
+		done := start(t.Context(), newConsumer(t, fill(100, 1), h, store, cfg))
 		time.Sleep(10 * time.Second)
 		if err := store.Set(t.Context(), record.Checkpoint{Name: "orders", Position: positionOf(1)}); err != nil {
 			t.Fatal(err)
 		}
 		wantError[*record.FencedError](t, <-done)
+		if logged.Len() > 0 {
+			t.Errorf("the log says of what Run returns: %s", logged.String())
+		}
 		if got := stored(t, store.Memory).Position; got != positionOf(1) {
 			t.Errorf("checkpoint at %s, want where the person put it", got)
 		}

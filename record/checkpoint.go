@@ -40,8 +40,16 @@ func (c Checkpoint) IsZero() bool {
 	return c.Position.IsZero() && len(c.Marks) == 0 && c.Lines == 0 && c.Bytes == 0
 }
 
-// FencedError says that another process took over a name: the caller must stop, as everything it
-// does from now on is done twice.
+// Owners that are no process. Stores use them; FencedError chooses its words by them.
+const (
+	// OwnerByHand is the owner of a checkpoint that a person stored without naming an owner.
+	OwnerByHand = "a person (checkpoint set)"
+	// OwnerNobody stands for the owner of a checkpoint that was deleted under its holder.
+	OwnerNobody = "nobody, as it was deleted"
+)
+
+// FencedError says that another process or a person took over a name: the caller must stop, as
+// everything it does from now on is done twice.
 type FencedError struct {
 	Name string
 	// Owner is who holds the name now, Revision the stored revision.
@@ -50,6 +58,13 @@ type FencedError struct {
 }
 
 func (e *FencedError) Error() string {
+	switch e.Owner {
+	case OwnerByHand:
+		return fmt.Sprintf("checkpoint %q was set by hand (revision %d), and this run ends: start it again "+
+			"to go on from there", e.Name, e.Revision)
+	case OwnerNobody:
+		return fmt.Sprintf("checkpoint %q was deleted, and this run ends: start it again to begin anew", e.Name)
+	}
 	return fmt.Sprintf("checkpoint %q now belongs to %s (revision %d): another consumer with the same name is running; "+
 		"give each its own name, or stop one of them", e.Name, e.Owner, e.Revision)
 }

@@ -168,8 +168,8 @@ type consumeRun struct {
 	opts *options.ClientOptions
 
 	handled, failed, dead, lost atomic.Int64
-	lostMore                     atomic.Bool // lost is the least
-	uncounted                    atomic.Bool
+	lostMore                    atomic.Bool // lost is the least
+	uncounted                   atomic.Bool
 }
 
 // consume handles messages until it is asked to stop, and says the summary.
