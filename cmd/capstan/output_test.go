@@ -64,6 +64,10 @@ func TestMoments(t *testing.T) {
 		"latest":               {Where: record.Latest},
 		"-10m":                 {Where: record.AtTime, Time: now.Add(-10 * time.Minute)},
 		"2026-11-30T11:00:00Z": {Where: record.AtTime, Time: now.Add(-time.Hour)},
+		"-1d":                  {Where: record.AtTime, Time: now.AddDate(0, 0, -1)},
+		"-1d12h":               {Where: record.AtTime, Time: now.Add(-36 * time.Hour)},
+		"2026-11-30":           {Where: record.AtTime, Time: now.Add(-12 * time.Hour)},
+		"2026-11-30 11:00":     {Where: record.AtTime, Time: now.Add(-time.Hour)},
 	} {
 		got, err := parseStart(in, now)
 		if err != nil || got.Where != want.Where || !got.Time.Equal(want.Time) {
@@ -74,7 +78,7 @@ func TestMoments(t *testing.T) {
 	if err != nil || got.Where != record.After || got.Position.String() != "1764532800.7-692c9e80a1b2c3d4e5f60718" {
 		t.Errorf("position: %+v, %v", got, err)
 	}
-	for _, in := range []string{"", "tomorrow", "-10", "10m", "2026-11-30", "1.2"} {
+	for _, in := range []string{"", "tomorrow", "-10", "10m", "-d", "-1d-2h", "-99999999d", "30.11.2026", "2026-11-30 25:00", "1.2"} {
 		if _, err := parseStart(in, now); exitCode(err) != exitUsage {
 			t.Errorf("%q: %v", in, err)
 		}

@@ -23,8 +23,9 @@ A stream that does not exist yet, or is empty, is waited for.
 --from is where to begin, --until where to end:
   earliest, latest           the oldest message that is still there; what comes from now on (the default)
   1764532800.7-692c9e80…     a position, as capstan prints it: begins behind it, ends with it
-  2026-11-30T12:00:00Z       a time on the server's clock, to the second
-  -10m                       so long ago
+  2026-11-30T12:00:00Z       a time on the server's clock, to the second; also 2026-11-30 and
+                             2026-11-30 12:00, in UTC
+  -10m, -2d                  so long ago
 
 --output text prints time, subject and data; json the whole message as one line of Extended JSON with
 its position; raw the data only: text as it is, everything else as JSON.
@@ -88,7 +89,7 @@ func newTailCmd(env *environ) *cobra.Command {
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.from, "from", "latest", "where to begin: earliest, latest, a position, a time, or -10m")
+	fl.StringVar(&f.from, "from", "latest", "where to begin: earliest, latest, a position, a time (UTC), or -10m or -2d")
 	fl.StringVar(&f.until, "until", "", "where to end: a position (inclusive) or a time (exclusive)")
 	fl.Int64Var(&o.count, "count", 0, "end after this many messages (0: never)")
 	fl.BoolVar(&o.exitAtEnd, "exit-at-end", false, "end when everything that is there has been printed")

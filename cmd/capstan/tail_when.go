@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -9,14 +10,19 @@ import (
 )
 
 // parseMoment reads a place in a stream as a person writes it: a position as capstan prints it, a
-// time in RFC 3339, or a duration ago (-10m). now is the time from which durations count.
+// time in RFC 3339 or shorter (in UTC then), or a duration ago (-10m, -1d). now is the time from which durations count.
 func parseMoment(s string, now time.Time) (pos record.Position, at time.Time, err error) {
 	if strings.HasPrefix(s, "-") {
-		d, err := time.ParseDuration(s)
+		d, err := parseAgo(s)
 		if err != nil {
-			return pos, at, fmt.Errorf("%q is no duration (for example -10m)", s)
+			return pos, at, fmt.Errorf("%q is no duration (for example -10m, -36h or -2d)", s)
 		}
 		return pos, now.Add(d), nil
+	}
+	for _, layout := range []string{time.DateOnly, "2006-01-02 15:04", time.DateTime, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return pos, t, nil // without a zone it is UTC, as everything that is printed
+		}
 	}
 	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
 		return pos, t, nil
@@ -24,7 +30,25 @@ func parseMoment(s string, now time.Time) (pos record.Position, at time.Time, er
 	if p, err := record.ParsePosition(s); err == nil && !p.IsZero() {
 		return p, at, nil
 	}
-	return pos, at, fmt.Errorf("%q is neither a position (as capstan prints it), nor a time (2026-11-30T12:00:00Z), nor a duration ago (-10m)", s)
+	return pos, at, fmt.Errorf("%q is neither a position (as capstan prints it), nor a time (2026-11-30, 2026-11-30 21:00 or 2026-11-30T21:00:00Z, in UTC), nor a duration ago (-10m, -2d)", s)
+}
+
+// parseAgo reads a negative duration, which may begin with days: -10m, -1d, -1d12h.
+func parseAgo(s string) (time.Duration, error) {
+	days, rest, ok := strings.Cut(s, "d")
+	if !ok {
+		return time.ParseDuration(s)
+	}
+	n, err := strconv.ParseInt(days, 10, 16) // 89 years
+	if err != nil || strings.HasPrefix(rest, "-") {
+		return 0, fmt.Errorf("bad number of days")
+	}
+	d := time.Duration(n) * 24 * time.Hour
+	if rest == "" {
+		return d, nil
+	}
+	more, err := time.ParseDuration("-" + rest)
+	return d + more, err
 }
 
 // parseStart reads --from.
