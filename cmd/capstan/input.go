@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"os"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -97,7 +98,7 @@ func (r *lineReader) next() (line, error) {
 		}
 		_ = r.close()
 		if !errors.Is(err, io.EOF) {
-			return line{}, fmt.Errorf("read %s: %w", r.name, err)
+			return line{}, fmt.Errorf("read %s: %w", r.name, plainError(err))
 		}
 	}
 }
@@ -110,12 +111,20 @@ func (r *lineReader) nextFile() error {
 	} else {
 		f, err := os.Open(r.name)
 		if err != nil {
-			return fmt.Errorf("open input: %w", err)
+			return fmt.Errorf("open %s: %w", r.name, plainError(err))
 		}
 		r.open, from = f, f
 	}
 	r.in = bufio.NewReaderSize(from, readBuffer)
 	return nil
+}
+
+// plainError drops what the operating system's error repeats: the verb and the path.
+func plainError(err error) error {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		return p.Err
+	}
+	return err
 }
 
 // close closes the file that is open. Idempotent.
@@ -129,12 +138,20 @@ func (r *lineReader) close() error {
 	return f.Close()
 }
 
+// gzipMagic begins every gzip file; no UTF-8 text and no JSON does.
+var gzipMagic = []byte{0x1f, 0x8b}
+
+var errGzip = errors.New("looks gzip-compressed; use zcat FILE | capstan produce …")
+
 // readLine returns io.EOF only if there is not one byte more.
 func (r *lineReader) readLine() (line, error) {
 	var text []byte
 	length, tooLong := 0, false
 	for {
 		part, err := r.in.ReadSlice('\n')
+		if r.inFile == 0 && length == 0 && bytes.HasPrefix(part, gzipMagic) {
+			return line{}, errGzip
+		}
 		r.bytes += int64(len(part))
 		length += len(part)
 		if r.sum != nil {

@@ -131,7 +131,7 @@ func inputSize(files []string) (int64, error) {
 		}
 		st, err := os.Stat(f)
 		if err != nil {
-			return 0, fmt.Errorf("open input: %w", err)
+			return 0, fmt.Errorf("open %s: %w", f, plainError(err))
 		}
 		known = known && st.Mode().IsRegular()
 		sum += st.Size()
