@@ -194,7 +194,11 @@ func (l *loop) failed(err error, opened bool, out *outage, attempts int) error {
 	}
 	if now.Sub(out.logged) >= logEvery {
 		out.logged = now
-		l.logger.Warn().Str("reason", why).Err(err).Dur("for", down).Int("attempts", attempts+1).Msg("the tail cannot be opened; trying on")
+		level := zerolog.WarnLevel
+		if !out.connected {
+			level = zerolog.DebugLevel // Next returns the error, if it lasts
+		}
+		l.logger.WithLevel(level).Str("reason", why).Err(err).Dur("for", down).Int("attempts", attempts+1).Msg("the tail cannot be opened; trying on")
 	}
 	call(l.cfg.Hooks.OnReopen, why)
 	return nil

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"strings"
 	"syscall"
 
 	"github.com/seed-12ef14e5/capstan/internal/config"
@@ -76,6 +78,30 @@ func exitCode(err error) int {
 		return exitConfig
 	}
 	return exitCodeOfLibraries(err)
+}
+
+// lastErrors finds the servers in the driver's dump of what it knows, and why each did not answer.
+var lastErrors = regexp.MustCompile(`Addr: ([^,]+), Type: [^}]*?Last error: (.*?) \}`)
+
+// errorText is what is said of an error: of the driver's dump of all servers only why each did not answer.
+func errorText(err error) string {
+	text := err.Error()
+	if !cannotConnect(err) {
+		return text
+	}
+	before, dump, ok := strings.Cut(text, "server selection error")
+	found := lastErrors.FindAllStringSubmatch(dump, -1)
+	if !ok || len(found) == 0 {
+		return text
+	}
+	why := make([]string, len(found))
+	for i, f := range found {
+		why[i] = f[2]
+		if !strings.Contains(f[2], f[1]) {
+			why[i] = f[1] + ": " + f[2]
+		}
+	}
+	return before + strings.Join(why, "; ")
 }
 
 // stdoutError marks an error of writing to standard output.

@@ -50,7 +50,7 @@ func (e *environ) connect(ctx context.Context) (client *mongo.Client, closeClien
 // connectError says that no server answered at the start.
 type connectError struct{ err error }
 
-func (e *connectError) Error() string { return "connect to MongoDB: " + e.err.Error() }
+func (e *connectError) Error() string { return "cannot connect to MongoDB: " + e.err.Error() }
 func (e *connectError) Unwrap() error { return e.err }
 
 // finalError reports whether trying a read again is useless.

@@ -68,7 +68,7 @@ func (e *environ) finish(err error) int {
 	if coded := (*codeError)(nil); code == exitOK || errors.As(err, &coded) && coded.err == nil {
 		return code
 	}
-	e.say("capstan: %v", err)
+	e.say("capstan: %s", errorText(err))
 	what := hint(err)
 	if mongoerr.IsUnauthorized(err) && !e.hasUser() {
 		// Not the user's rights are missing, but the user.
