@@ -108,6 +108,9 @@ func (c *Cluster) StepDown(ctx context.Context, who string) (Member, error) {
 	cmd := bson.D{{Key: "replSetStepDown", Value: int(stepDownPeriod.Seconds())},
 		{Key: "secondaryCatchUpPeriodSecs", Value: int(stepDownPeriod.Seconds()) - 1}}
 	if err := c.command(ctx, ms, false, cmd, &reply); err != nil {
+		if p, perr := c.primary(ctx); perr == nil && p.Name != m.Name {
+			return m, fmt.Errorf("step down %s: only the primary can, and that is %s now", m.Name, p.Name)
+		}
 		return m, fmt.Errorf("step down %s: %w", m.Name, err)
 	}
 	c.log.Info().Str("member", m.Name).Msg("primary stepped down")

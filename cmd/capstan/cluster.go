@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -186,7 +187,11 @@ func newClusterDownCmd(env *environ, dir *string) *cobra.Command {
 			if err := clusterDown(cmd.Context(), env, cluster); err != nil {
 				return err
 			}
-			env.note("stopped %s", cluster.Dir())
+			if _, err := os.Stat(cluster.Dir()); err == nil {
+				env.note("stopped; the data stay in %s", cluster.Dir())
+			} else {
+				env.note("stopped %s, and removed it", cluster.Dir())
+			}
 			return nil
 		},
 	}
@@ -276,7 +281,10 @@ var clusterFaults = []clusterFault{
 func newClusterFaultCmd(env *environ, dir *string, f clusterFault) *cobra.Command {
 	example := "  capstan cluster " + f.verb + " m1"
 	long := strings.ToUpper(f.short[:1]) + f.short[1:] + ". Prints the member's name.\n\n"
-	if f.who == "WHO" {
+	if f.verb == "stepdown" {
+		example = "  capstan cluster stepdown primary"
+		long += "WHO is primary, or the name of the member that is it: only the primary can step down."
+	} else if f.who == "WHO" {
 		example = "  capstan cluster " + f.verb + " primary\n" + example
 		long += "WHO is a member's name (m0, m1, m2), primary or secondary; a role is waited for during an election."
 	} else {
@@ -295,6 +303,11 @@ func newClusterFaultCmd(env *environ, dir *string, f clusterFault) *cobra.Comman
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), clusterFaultTimeout)
 			defer cancel()
+			if f.verb == "start" && runs(cluster, args[0]) {
+				env.note("%s already runs", args[0])
+				_, err = fmt.Fprintln(env.stdout, args[0])
+				return stdoutErr(err)
+			}
 			m, err := f.do(cluster, ctx, args[0])
 			if err != nil {
 				return err
@@ -304,4 +317,14 @@ func newClusterFaultCmd(env *environ, dir *string, f clusterFault) *cobra.Comman
 			return stdoutErr(err)
 		},
 	}
+}
+
+// runs reports whether the member of that name runs.
+func runs(c *localcluster.Cluster, name string) bool {
+	for _, m := range c.Members() {
+		if m.Name == name {
+			return m.Running()
+		}
+	}
+	return false
 }
