@@ -150,7 +150,8 @@ func (l *loop) blame(ctx context.Context, at record.Position) error {
 // tell makes the record of the pending loss, or the error that ends the stream by policy.
 func (l *loop) tell(at record.Position, rest []record.Record) (record.Record, error) {
 	g := l.ledger.gap(rest)
-	l.logger.Warn().Str("cause", string(g.Cause)).Int64("lost", g.Exact()).Int64("lost_at_most", g.Most()).Bool("uncounted", g.Uncounted).
+	// Info: the program gets the loss as a record, or as an error, and says it itself (I5).
+	l.logger.Info().Str("cause", string(g.Cause)).Int64("lost", g.Exact()).Int64("lost_at_most", g.Most()).Bool("uncounted", g.Uncounted).
 		Strs("open", g.Open).Msg("messages were lost to this reader")
 	return l.gapRecord(at, g)
 }

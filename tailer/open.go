@@ -157,12 +157,12 @@ func (l *loop) planLost(ctx context.Context, newest *probe) (*plan, error) {
 	lost, told := l.after, !l.placed || !l.ours
 	if l.evicted(oldest) {
 		// I5: the position was lost; what of it was unread, the seqs will tell.
-		l.logger.Warn().Stringer("position", lost).Msg("the position was overwritten; reading on from the oldest message")
+		l.logger.Info().Stringer("position", lost).Msg("the position was overwritten; reading on from the oldest message")
 		l.ledger.lose(record.CauseRollover, lost, l.recently(), told)
 		l.ledger.lost, l.placed = true, true
 		return &plan{since: l.since}, nil
 	}
-	l.logger.Warn().Stringer("position", lost).Msg("the position is not in the stream, which did not roll over: rolled back or deleted")
+	l.logger.Info().Stringer("position", lost).Msg("the position is not in the stream, which did not roll over: rolled back or deleted")
 	if !l.placed {
 		// A position without marks: only its time is left to go by.
 		l.ledger.lose(record.CauseMissing, lost, l.recently(), true)
