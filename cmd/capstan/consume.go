@@ -208,7 +208,7 @@ func consume(ctx context.Context, env *environ, o consumeOptions) error {
 	err = c.Run(ctx)
 	closeHandler()
 	if err == nil || !c.Status().Seen.IsZero() {
-		env.note("%s", r.summary(c.Status()))
+		env.note("%s%s", r.summary(c.Status()), inHand(err))
 	}
 	return err
 }
@@ -325,4 +325,21 @@ func (r *consumeRun) summary(s consumer.Status) string {
 		text += fmt.Sprintf(", position %s", s.Safe)
 	}
 	return text + fmt.Sprintf("; go on with --durable %s", r.o.durable)
+}
+
+// inHand says what becomes of the messages that a hard stop interrupted, or "".
+func inHand(err error) string {
+	n := 0
+	if e, ok := errors.AsType[*consumer.UnfinishedError](err); ok {
+		n = e.Records
+	} else if e, ok := errors.AsType[*consumer.HungError](err); ok {
+		n = 1 + e.Others
+	}
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "; the message in hand comes again"
+	}
+	return fmt.Sprintf("; the %d messages in hand come again", n)
 }

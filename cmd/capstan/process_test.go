@@ -262,6 +262,9 @@ func TestTheSecondSignalStopsAtOnce(t *testing.T) {
 	if code := p.code(t); code != exitInterrupt {
 		t.Errorf("code %d, want %d:\n%s", code, exitInterrupt, p.stderr.String())
 	}
+	if !strings.Contains(p.stderr.String(), "the message in hand comes again") {
+		t.Errorf("the summary does not say what becomes of the message:\n%s", p.stderr.String())
+	}
 	eventually(t, "the child's process group is gone", func() bool {
 		return errors.Is(syscall.Kill(-child, 0), syscall.ESRCH)
 	})
