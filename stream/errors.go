@@ -17,6 +17,10 @@ var (
 	ErrGone = errors.New("stream was dropped or created again meanwhile")
 )
 
+// CheckpointsName is the collection in which the capstan command keeps checkpoints. Nobody is told to
+// convert or drop it.
+const CheckpointsName = "capstan_checkpoints"
+
 // KindError says that the name belongs to something that is no capped collection.
 type KindError struct {
 	// Namespace is "database.collection".
@@ -34,6 +38,9 @@ func (e *KindError) Error() string {
 		return e.Namespace + " is a view, and a stream is a capped collection: " + choose
 	}
 	_, name, _ := strings.Cut(e.Namespace, ".")
+	if name == CheckpointsName {
+		return e.Namespace + " holds the positions that readers and producers stored, and is no stream: " + choose
+	}
 	return fmt.Sprintf("%s is a collection that is not capped, and a stream is a capped one: %s, or convert it, which blocks its database meanwhile, "+
 		"drops its indexes and keeps only its newest documents up to the size: db.runCommand({convertToCapped: %q, size: %d})", e.Namespace, choose, name, DefaultSize)
 }

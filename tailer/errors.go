@@ -3,6 +3,7 @@ package tailer
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
@@ -30,8 +31,11 @@ type NotCappedError struct {
 }
 
 func (e *NotCappedError) Error() string {
+	if strings.HasSuffix(e.Namespace, ".capstan_checkpoints") { // nobody is told to drop those
+		return e.Namespace + " holds the positions that readers and producers stored, and cannot be tailed: choose another name"
+	}
 	if e.Kind == "collection" {
-		return fmt.Sprintf("%s is a collection that is not capped, so it cannot be tailed: drop or rename it and create a stream in its place "+
+		return fmt.Sprintf("%s is a collection that is not capped, so it cannot be tailed: choose another name, or drop or rename it and create a stream in its place "+
 			"(an insert into a missing collection creates one that is not capped), or convert it with the command convertToCapped", e.Namespace)
 	}
 	return fmt.Sprintf("%s is a %s, and only a capped collection can be tailed: name another stream", e.Namespace, e.Kind)

@@ -212,6 +212,8 @@ func (l *loop) refused(err error) error {
 		}
 	}
 	switch {
+	case errors.As(err, new(*NotCappedError)), errors.As(err, new(*RenamedError)), errors.As(err, new(*GapError)):
+		return err // it names the stream
 	case mongoerr.IsNotCapped(err):
 		return &NotCappedError{Namespace: l.ns, Kind: "collection"}
 	case mongoerr.IsView(err):
