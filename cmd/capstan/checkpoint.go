@@ -104,7 +104,7 @@ func newCheckpointShowCmd(env *environ, f *checkpointFlags) *cobra.Command {
 			return f.with(cmd, env, args, "NAME", 1, func(ctx context.Context, s checkpoints, args []string) error {
 				cp, err := s.Load(ctx, args[0])
 				if err != nil {
-					return err
+					return notStored(ctx, s, args[0], err)
 				}
 				if f.output == outputJSON {
 					return f.print(env, []record.Checkpoint{cp})
@@ -214,9 +214,9 @@ func (f *checkpointFlags) print(env *environ, list []record.Checkpoint) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(env.stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "NAME\tSTREAM\tAT\tUPDATED\tOWNER") // Flush reports
+	_, _ = fmt.Fprintln(w, "NAME\tSTREAM\tAT\tAGE\tUPDATED\tOWNER") // Flush reports
 	for _, c := range list {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", c.Name, c.Stream, at(c), c.Updated.UTC().Format(time.RFC3339), c.Owner)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Name, c.Stream, at(c), age(c, time.Now()), c.Updated.UTC().Format(time.RFC3339), c.Owner)
 	}
 	return stdoutErr(w.Flush())
 }
@@ -230,6 +230,24 @@ func at(c record.Checkpoint) string {
 		return "-"
 	}
 	return c.Position.String()
+}
+
+// age says how long ago the message at a checkpoint was written, by the server's clock.
+func age(c record.Checkpoint, now time.Time) string {
+	if c.Lines > 0 || c.Position.TS.IsZero() {
+		return "-"
+	}
+	return max(0, now.Sub(time.Unix(int64(c.Position.TS.T), 0))).Round(time.Second).String()
+}
+
+// notStored adds to a missing checkpoint that a producer has one of the name, if so.
+func notStored(ctx context.Context, s checkpoints, name string, err error) error {
+	if errors.Is(err, checkpoint.ErrNotFound) && !strings.HasPrefix(name, producerPrefix) {
+		if _, perr := s.Load(ctx, producerPrefix+name); perr == nil {
+			return fmt.Errorf("%w; a producer's offset is: %s%s", err, producerPrefix, name)
+		}
+	}
+	return err
 }
 
 func showCheckpoint(env *environ, c record.Checkpoint) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -10,7 +11,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/seed-12ef14e5/capstan/checkpoint"
 	"github.com/seed-12ef14e5/capstan/record"
 	"github.com/seed-12ef14e5/capstan/stream"
 )
@@ -174,9 +177,6 @@ func newStreamDescribeCmd(env *environ) *cobra.Command {
 				return err
 			}
 			var c stream.DescribeConfig
-			if c.Reader, err = record.ParsePosition(f.reader); err != nil {
-				return usageError("--reader: %w", err)
-			}
 			if f.rate != "" {
 				n, err := parseSize(strings.TrimSuffix(f.rate, "/s"))
 				if err != nil {
@@ -184,21 +184,24 @@ func newStreamDescribeCmd(env *environ) *cobra.Command {
 				}
 				c.Rate = float64(n)
 			}
-			return streamDescribe(cmd.Context(), env, name, c, f.output)
+			return streamDescribe(cmd.Context(), env, name, c, f)
 		},
 	}
 	cmd.Flags().StringVar(&f.output, "output", outputText, "text or json")
-	cmd.Flags().StringVar(&f.reader, "reader", "", "position of a reader: says how far it is from being overrun")
+	cmd.Flags().StringVar(&f.reader, "reader", "", "position of a reader, or the name of its checkpoint in the database: says how far it is from being overrun")
 	cmd.Flags().StringVar(&f.rate, "rate", "", "how much is written per second, with its unit (default: the mean of what the stream holds)")
 	return cmd
 }
 
-func streamDescribe(ctx context.Context, env *environ, name namespace, c stream.DescribeConfig, output string) error {
+func streamDescribe(ctx context.Context, env *environ, name namespace, c stream.DescribeConfig, f describeFlags) error {
 	client, closeClient, err := env.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeClient()
+	if c.Reader, err = readerPosition(ctx, client, name, f.reader); err != nil {
+		return err
+	}
 	d, err := stream.Describe(ctx, client.Database(name.db), name.coll, c)
 	if err != nil {
 		return err
@@ -207,7 +210,7 @@ func streamDescribe(ctx context.Context, env *environ, name namespace, c stream.
 	if c.Rate > 0 {
 		rate = c.Rate
 	}
-	if output == outputJSON {
+	if f.output == outputJSON {
 		return stdoutErr(json.NewEncoder(env.stdout).Encode(describeJSON(d, rate)))
 	}
 	w := tabwriter.NewWriter(env.stdout, 0, 0, 2, ' ', 0)
@@ -215,6 +218,30 @@ func streamDescribe(ctx context.Context, env *environ, name namespace, c stream.
 		_, _ = fmt.Fprintf(w, "%s\t%s\n", row[0], row[1]) // Flush reports
 	}
 	return stdoutErr(w.Flush())
+}
+
+// readerPosition reads --reader: a position, or the name of a checkpoint of the stream.
+func readerPosition(ctx context.Context, client *mongo.Client, name namespace, reader string) (record.Position, error) {
+	pos, err := record.ParsePosition(reader)
+	if err == nil {
+		return pos, nil
+	}
+	store, serr := checkpoint.NewMongo(client.Database(name.db).Collection(checkpointCollection), checkpoint.MongoConfig{})
+	if serr != nil {
+		return pos, serr
+	}
+	cp, serr := store.Load(ctx, reader)
+	switch {
+	case errors.Is(serr, checkpoint.ErrNotFound):
+		return pos, usageError("--reader %q is neither a position nor the name of a checkpoint in %s", reader, name.db)
+	case serr != nil:
+		return pos, serr
+	case cp.Stream != name.String():
+		return pos, usageError("--reader %q reads %s and not %s", reader, cp.Stream, name)
+	case cp.Position.IsZero():
+		return pos, usageError("--reader %q has no position", reader)
+	}
+	return cp.Position, nil
 }
 
 // describeRows is a description for people.
