@@ -107,7 +107,7 @@ type Hooks struct {
 	OnFailure func(r record.Record, attempt int, err error)
 	// OnRetry: that attempt failed and another one follows. OnFailure is called before it.
 	OnRetry func(r record.Record, attempt int, err error)
-	// OnDeadLetter: a message was set aside, and that is stored.
+	// OnDeadLetter: a message was set aside, and that is stored. Without it, the Logger is told.
 	OnDeadLetter func(record.DeadLetter)
 	// OnGap: messages were lost to this reader. It is called before Config.OnGap.
 	OnGap func(record.Record)

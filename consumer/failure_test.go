@@ -1,6 +1,7 @@
 package consumer_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/seed-12ef14e5/capstan/checkpoint"
 	"github.com/seed-12ef14e5/capstan/consumer"
@@ -178,7 +181,8 @@ func TestAGivenUpRecordIsStoredAsADeadLetterBeforeTheCheckpointPassesIt(t *testi
 		store := checkpoint.NewMemory()
 		dead := &letters{fail: errors.New("disk full")}
 		failures := 0
-		cfg := consumer.Config{Start: earliest, Stream: "db.orders", MaxAttempts: 3, DeadLetters: dead,
+		var logged bytes.Buffer
+		cfg := consumer.Config{Start: earliest, Stream: "db.orders", MaxAttempts: 3, DeadLetters: dead, Logger: zerolog.New(&logged),
 			Hooks: consumer.Hooks{OnFailure: func(record.Record, int, error) { failures++ }}}
 		done := start(t.Context(), newConsumer(t, fill(10, 1), h, store, cfg))
 		time.Sleep(time.Minute)
@@ -193,6 +197,9 @@ func TestAGivenUpRecordIsStoredAsADeadLetterBeforeTheCheckpointPassesIt(t *testi
 		}
 		if len(dead.all) != 1 || h.count() != 9 || failures != 3 || stored(t, store).Position != positionOf(10) {
 			t.Fatalf("%d letters, %d handled, %d failures, checkpoint %s", len(dead.all), h.count(), failures, stored(t, store).Position)
+		}
+		if n := strings.Count(logged.String(), "dead letter"); n != 1 {
+			t.Errorf("the log tells %d times of one letter, and no hook does: %s", n, logged.String())
 		}
 		l := dead.all[0]
 		if l.Consumer != "orders" || l.Stream != "db.orders" || l.Record.Position != positionOf(5) || l.Attempts != 3 ||

@@ -210,11 +210,12 @@ func (r *run) giveUp(ctx context.Context, rec record.Record, attempts int, cause
 			return false
 		}
 	}
-	r.log.Warn().Err(cause).Stringer("position", rec.Position).Str("src", rec.Src).Int64("seq", rec.Seq).
-		Int("attempts", attempts).Msg("record set aside as a dead letter")
 	if hook := r.cfg.Hooks.OnDeadLetter; hook != nil {
 		hook(letter)
+		return true
 	}
+	r.log.Warn().Err(cause).Stringer("position", rec.Position).Str("src", rec.Src).Int64("seq", rec.Seq).
+		Int("attempts", attempts).Msg("message set aside as a dead letter")
 	return true
 }
 
