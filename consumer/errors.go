@@ -70,8 +70,11 @@ type HandlerError struct {
 }
 
 func (e *HandlerError) Error() string {
-	return fmt.Sprintf("handle record %s after %d attempts: %v (set it aside with dead letters, or correct the handler; "+
-		"the checkpoint stays in front of it)", describe(e.Record), e.Attempts, e.Err)
+	times := "1 attempt"
+	if e.Attempts != 1 {
+		times = fmt.Sprintf("%d attempts", e.Attempts)
+	}
+	return fmt.Sprintf("handle message %s after %s: %v (the checkpoint stays in front of it)", describe(e.Record), times, e.Err)
 }
 
 // Unwrap returns the last failure.
@@ -108,7 +111,7 @@ func (e *HungError) Error() string {
 	if e.Others > 0 {
 		more = fmt.Sprintf(" (and %d more)", e.Others)
 	}
-	return fmt.Sprintf("handler of record %s%s did not return %s after it was called and its context had ended; "+
+	return fmt.Sprintf("handler of message %s%s did not return %s after it was called and its context had ended; "+
 		"its goroutine is left behind: end this process", describe(e.Record), more, e.Waited.Round(time.Millisecond))
 }
 
@@ -122,7 +125,10 @@ type UnfinishedError struct {
 }
 
 func (e *UnfinishedError) Error() string {
-	return fmt.Sprintf("stopped with %d records unfinished, the first is %s; they are delivered again", e.Records, describe(e.First))
+	if e.Records == 1 {
+		return fmt.Sprintf("stopped with message %s unfinished; it is delivered again", describe(e.First))
+	}
+	return fmt.Sprintf("stopped with %d messages unfinished, the first is %s; they are delivered again", e.Records, describe(e.First))
 }
 
 // CheckpointError says that checkpoints could not be stored for longer than Config.OutageLimit, or

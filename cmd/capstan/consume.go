@@ -43,6 +43,18 @@ defaults some ten seconds, which the restart of a backend may take. Messages beh
 One that fails --max-attempts times goes to the collection --dead-letters of the stream's
 database; without that, the consumer stops in front of it with code 1.
 
+That collection is an ordinary one, made by the first dead letter; read it with any MongoDB client. A
+document holds the consumer, stream, position, src, seq, subject, error, attempts and time, and under
+"document" the whole message ("parts" instead says that it was too large, and is in documents with
+"part_of"). capstan does not take them up again. To replay
+one, give its message to the program, or send its data as a new message, which every consumer of the
+stream gets; and then delete it:
+
+  mongosh --quiet demo --eval 'print(EJSON.stringify(db.undelivered.findOne({_id: "ID"}).document))' | ./handle-events
+  mongosh --quiet demo --eval 'print(EJSON.stringify(db.undelivered.findOne({_id: "ID"}).document.data))' |
+    capstan produce demo.events --input extjson
+  mongosh --quiet demo --eval 'db.undelivered.deleteOne({_id: "ID"})'
+
 Messages with the same key are handled in their order, one after the other: --key src (one order per
 producer, the default), subject, a field such as data.user, or none.
 
@@ -209,6 +221,14 @@ func consume(ctx context.Context, env *environ, o consumeOptions) error {
 	closeHandler()
 	if err == nil || !c.Status().Seen.IsZero() {
 		env.note("%s%s", r.summary(c.Status()), inHand(err))
+	}
+	return r.advise(err)
+}
+
+// advise says how a message that cannot be handled can be set aside.
+func (r *consumeRun) advise(err error) error {
+	if _, ok := errors.AsType[*consumer.HandlerError](err); ok && r.o.deadLetters == "" && !brokenPipe(err) {
+		return fmt.Errorf("%w: set it aside with --dead-letters COLLECTION, or correct the program", err)
 	}
 	return err
 }
