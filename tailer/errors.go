@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
+	"github.com/seed-12ef14e5/capstan/internal/plural"
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
@@ -63,7 +64,7 @@ type OutageError struct {
 }
 
 func (e *OutageError) Error() string {
-	return fmt.Sprintf("tail %s: no server answered for %s (%d attempts): %v", e.Namespace, e.For.Round(time.Millisecond), e.Attempts, e.Err)
+	return fmt.Sprintf("tail %s: no server answered for %s (%s): %v", e.Namespace, e.For.Round(time.Millisecond), plural.Of(e.Attempts, "attempt"), e.Err)
 }
 
 // Unwrap returns the last failure.
