@@ -258,7 +258,7 @@ func (r *consumeRun) config() consumer.Config {
 			},
 			OnDeadLetter: func(d record.DeadLetter) {
 				r.dead.Add(1)
-				r.env.say("message %s was given up after %d attempts and is in %s.%s: %s", d.Record.Position, d.Attempts, r.o.name.db, r.o.deadLetters, d.Err)
+				r.env.say("message %s was given up after %s and is in %s.%s: %s", d.Record.Position, attemptsText(d.Attempts), r.o.name.db, r.o.deadLetters, d.Err)
 			},
 		},
 	}
@@ -362,4 +362,11 @@ func inHand(err error) string {
 		return "; the message in hand comes again"
 	}
 	return fmt.Sprintf("; the %d messages in hand come again", n)
+}
+
+func attemptsText(n int) string {
+	if n == 1 {
+		return "1 attempt"
+	}
+	return fmt.Sprintf("%d attempts", n)
 }
