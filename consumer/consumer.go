@@ -140,7 +140,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil // asked to stop before there was anything to do
 		}
-		return fmt.Errorf("acquire checkpoint %q: %w", c.name, err)
+		return fmt.Errorf("start consumer %q: %w", c.name, err)
 	}
 	// A checkpoint holds all that is needed to resume, so from here on a crash costs duplicates only (I3).
 	reading, stopReading := context.WithCancelCause(ctx)
