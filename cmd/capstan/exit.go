@@ -91,6 +91,9 @@ func errorText(err error) string {
 	}
 	before, dump, ok := strings.Cut(text, "server selection error")
 	found := lastErrors.FindAllStringSubmatch(dump, -1)
+	if strings.Contains(dump, "ReplicaSetNoPrimary, Servers: []") {
+		return before + "no server that answered belongs to the set"
+	}
 	if !ok || len(found) == 0 {
 		return text
 	}

@@ -20,8 +20,10 @@ func TestAnUnreachableServerIsSaidWithoutTheDriversDump(t *testing.T) {
 	if got := errorText(&connectError{dump}); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if got := errorText(dump); got == "" {
-		t.Error("an error without a text")
+	dump = errors.New("server selection error: context deadline exceeded, current topology: { Type: ReplicaSetNoPrimary, Servers: [] }")
+	err := &connectError{dump}
+	if got := errorText(err); strings.Contains(got, "topology") || !strings.Contains(hint(err), "replicaSet=") {
+		t.Errorf("wrong set: %s; hint %s", got, hint(err))
 	}
 }
 
