@@ -3,8 +3,6 @@ package record
 import (
 	"errors"
 	"fmt"
-
-	"github.com/seed-12ef14e5/capstan/internal/plural"
 )
 
 // ErrClosed is returned by every method of an object that has been closed.
@@ -46,7 +44,7 @@ func (e *UnknownOutcomeError) Error() string {
 	if len(e.IDs) > 0 {
 		first = fmt.Sprintf(" (first %s, last %s)", e.IDs[0], e.IDs[len(e.IDs)-1])
 	}
-	return fmt.Sprintf("outcome of %s unknown%s after %s: %v", plural.Of(len(e.IDs), "message"), first, plural.Of(e.Attempts, "attempt"), e.Err)
+	return fmt.Sprintf("outcome unknown%s, messages: %d, attempts: %d: %v", first, len(e.IDs), e.Attempts, e.Err)
 }
 
 // Unwrap returns the last failure.

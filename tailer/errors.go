@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
-	"github.com/seed-12ef14e5/capstan/internal/plural"
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
@@ -64,7 +63,7 @@ type OutageError struct {
 }
 
 func (e *OutageError) Error() string {
-	return fmt.Sprintf("tail %s: no server answered for %s (%s): %v", e.Namespace, e.For.Round(time.Millisecond), plural.Of(e.Attempts, "attempt"), e.Err)
+	return fmt.Sprintf("tail %s: no server answered for %s (attempts: %d): %v", e.Namespace, e.For.Round(time.Millisecond), e.Attempts, e.Err)
 }
 
 // Unwrap returns the last failure.

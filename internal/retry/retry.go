@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	"github.com/seed-12ef14e5/capstan/internal/plural"
 )
 
 // Defaults of Policy.
@@ -64,7 +63,7 @@ func (l *Loop) Wait(ctx context.Context, last error) error {
 		if last == nil {
 			return context.Cause(ctx)
 		}
-		return fmt.Errorf("%w after %s: %w", context.Cause(ctx), plural.Of(l.attempts, "attempt"), last)
+		return fmt.Errorf("%w (attempts: %d): %w", context.Cause(ctx), l.attempts, last)
 	}
 }
 
