@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"strings"
 
 	"github.com/seed-12ef14e5/capstan/consumer"
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
@@ -34,7 +33,7 @@ func hint(err error) string {
 		return "" // they say it
 	case mongoerr.BadCredentials(err):
 		return "the server refused the user or the password: check both, and authSource in the connection string"
-	case cannotConnect(err) && strings.Contains(err.Error(), "ReplicaSetNoPrimary"):
+	case cannotConnect(err) && mongoerr.IsNoPrimary(err):
 		return "no usable server answered as a member of the set: check replicaSet= in the connection string (the set's real name is " +
 			"_id in rs.conf()), the address, and that its members run"
 	case cannotConnect(err):

@@ -110,3 +110,10 @@ func CannotConnect(err error) bool {
 func BadCredentials(err error) bool {
 	return has(err, codeAuthenticationFailed, codeUserNotFound, codeAtlas)
 }
+
+// IsNoPrimary reports whether members of a replica set were looked for and none of them was usable: no
+// primary is elected, they are down, or the set has another name than the connection string says.
+func IsNoPrimary(err error) bool {
+	sel, ok := errors.AsType[topology.ServerSelectionError](err)
+	return ok && sel.Desc.Kind.String() == "ReplicaSetNoPrimary"
+}
