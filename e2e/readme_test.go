@@ -33,7 +33,7 @@ func TestTheReadmeQuotesWhatItSaysItQuotes(t *testing.T) {
 		"demo":    "```\n" + strings.Trim(readFile(t, filepath.Join("..", "results", "demo", "report.txt")), "\n") + "\n```\n\n![latency of every message](results/demo/replica-set.png)\n",
 	} {
 		begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
-		want = strings.Replace(want, between(t, want, begin, end), quote, 1)
+		want = strings.Replace(want, begin+between(t, want, begin, end)+end, begin+quote+end, 1)
 	}
 	if want == text {
 		return
