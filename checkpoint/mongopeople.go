@@ -12,7 +12,9 @@ import (
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
-// Load is as Memory.Load; further errors: *CorruptError and the server's.
+// Load is as Memory.Load; further errors: *CorruptError and the server's. It reads what a majority has,
+// as the present primary knows it: for a moment after an election that may be older than the last Save.
+// Acquire and Save are not misled by that: they compare and set on the primary.
 func (m *Mongo) Load(ctx context.Context, name string) (record.Checkpoint, error) {
 	var cp record.Checkpoint
 	err := m.reading(ctx, func(ctx context.Context) (err error) {
