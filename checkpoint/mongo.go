@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -62,6 +63,10 @@ func (c MongoConfig) validate() error {
 // acknowledged by a majority, so a member that comes back from the dead cannot undo it, and an update
 // that a frozen server executes late finds another revision and does nothing. An attempt whose
 // outcome is not known is resolved by trying again and reading back, in a causally consistent session.
+// Sessions follow one another: no call sees less than what an earlier one through the same Mongo was
+// told is stored. A member that was primary, or a new primary that does not yet know what its
+// predecessor acknowledged, would otherwise answer with an older checkpoint, and the holder would take
+// its own past for somebody else's present.
 //
 // Every call returns by MongoConfig.Timeout, or earlier by its context. Safe for concurrent use. The
 // collection's client belongs to the caller, who disconnects it after the last call.
@@ -69,6 +74,9 @@ type Mongo struct {
 	coll   *mongo.Collection
 	cfg    MongoConfig
 	unsure unsure
+
+	mu    sync.Mutex
+	known bson.Timestamp // operation time of the last acknowledged write; zero on a standalone
 }
 
 // NewMongo returns a store in coll, whatever read and write concerns coll has. It does no I/O; the
@@ -135,7 +143,7 @@ func (m *Mongo) Save(ctx context.Context, cp record.Checkpoint) (record.Checkpoi
 		return record.Checkpoint{}, err
 	}
 	var saved record.Checkpoint
-	err := m.session(ctx, func(ctx context.Context) (err error) {
+	err := m.writing(ctx, func(ctx context.Context) (err error) {
 		saved, err = m.save(ctx, cp)
 		return err
 	})
@@ -205,7 +213,7 @@ func (m *Mongo) holder(ctx context.Context, cp, cur record.Checkpoint) (record.C
 // where the document cannot be read, and returns it or makes a new one.
 func (m *Mongo) edit(ctx context.Context, name string, change func(cur record.Checkpoint, corrupt error) (record.Checkpoint, error)) (record.Checkpoint, error) {
 	var next record.Checkpoint
-	err := m.session(ctx, func(ctx context.Context) error {
+	err := m.writing(ctx, func(ctx context.Context) error {
 		tries := retry.New(retry.Policy{})
 		for {
 			cur, found, err := m.find(ctx, name)
@@ -325,7 +333,8 @@ func pause(ctx context.Context, tries *retry.Loop, err error, final bool) error 
 	return tries.Wait(ctx, err)
 }
 
-// session runs f in a causally consistent session, within the call's time.
+// session runs f in a causally consistent session that begins at what is known to be stored, within the
+// call's time.
 func (m *Mongo) session(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, fmt.Errorf("no outcome within %s", m.cfg.Timeout))
 	defer cancel()
@@ -334,5 +343,31 @@ func (m *Mongo) session(ctx context.Context, f func(ctx context.Context) error) 
 		return fmt.Errorf("start session: %w", err)
 	}
 	defer s.EndSession(ctx)
+	m.mu.Lock()
+	known := m.known
+	m.mu.Unlock()
+	if !known.IsZero() {
+		if err := s.AdvanceOperationTime(&known); err != nil {
+			return fmt.Errorf("start session: %w", err)
+		}
+	}
 	return f(mongo.NewSessionContext(ctx, s))
+}
+
+// writing is session for a call that returns nil only after a majority has what it wrote. Only such
+// times are remembered: what a mere reply tells of may still be rolled back.
+func (m *Mongo) writing(ctx context.Context, f func(ctx context.Context) error) error {
+	return m.session(ctx, func(ctx context.Context) error {
+		if err := f(ctx); err != nil {
+			return err
+		}
+		if at := mongo.SessionFromContext(ctx).OperationTime(); at != nil {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if at.After(m.known) {
+				m.known = *at
+			}
+		}
+		return nil
+	})
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // Load is as Memory.Load; further errors: *CorruptError and the server's. It reads what a majority has,
-// as the present primary knows it: for a moment after an election that may be older than the last Save.
-// Acquire and Save are not misled by that: they compare and set on the primary.
+// and at least what the last Save through the same Mongo stored. For a moment after an election it may
+// be older than what another process stored; Acquire and Save, which compare and set, do not mind.
 func (m *Mongo) Load(ctx context.Context, name string) (record.Checkpoint, error) {
 	var cp record.Checkpoint
 	err := m.reading(ctx, func(ctx context.Context) (err error) {
@@ -68,7 +68,7 @@ var byID = bson.D{{Key: "_id", Value: 1}}
 
 // Delete is as Memory.Delete; further errors: the server's.
 func (m *Mongo) Delete(ctx context.Context, name string) error {
-	err := m.session(ctx, func(ctx context.Context) error {
+	err := m.writing(ctx, func(ctx context.Context) error {
 		tries := retry.New(retry.Policy{})
 		for {
 			n, err := m.deleteOne(ctx, name)

@@ -255,6 +255,35 @@ func TestASourceFailureEndsRunAfterEverythingReadIsHandled(t *testing.T) {
 	}
 }
 
+// slowClose is a source that takes its time to close.
+type slowClose struct{ consumer.Source }
+
+func (s slowClose) Close() error {
+	time.Sleep(100 * time.Millisecond)
+	return s.Source.Close()
+}
+
+// The workers end as soon as the reader failed; what the reader failed of comes later, and counts (I5).
+func TestASourceFailureCountsAlsoWhenTheWorkersEndBeforeTheReader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := fill(3, 1)
+		l.failure = errors.New("malformed document")
+		open := func(ctx context.Context, s record.Start) (consumer.Source, error) {
+			src, err := l.open(ctx, s)
+			return slowClose{src}, err
+		}
+		h := &handled{}
+		c, err := consumer.New("orders", open, h, checkpoint.NewMemory(), consumer.Config{Start: earliest})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Run(t.Context()); !errors.Is(err, l.failure) || h.count() != 3 {
+			t.Errorf("error %v, want %v; %d handled", err, l.failure, h.count())
+		}
+	})
+}
+
 func TestHooksTellLagHandlingAndCheckpoints(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -21,13 +21,16 @@ type reader struct {
 // source's failure, if it was one.
 func (d *reader) run(ctx context.Context, src Source) error {
 	err := protect(func() error { return d.read(ctx, src) })
+	// Before the queues are closed: the supervisor ends ctx once the workers have run out of work, and
+	// a failure that is still on its way to it then would pass for the echo of that stop.
+	echo := ctx.Err() != nil
 	for _, w := range d.r.workers {
 		close(w.queue)
 	}
 	if cerr := src.Close(); cerr != nil && err == nil {
 		d.r.log.Warn().Err(cerr).Msg("source not closed cleanly") // nothing depends on it any more
 	}
-	if ctx.Err() != nil || isEnd(err) {
+	if echo || isEnd(err) {
 		return nil
 	}
 	return err
