@@ -19,8 +19,7 @@ func bold(size vg.Length) font.Font {
 // They stand above the data, because with 100,000 points no corner is sure to be empty, and because
 // a name that need not be turned is read faster.
 func (s Scatter) header(c draw.Canvas) vg.Length {
-	title := draw.TextStyle{Color: Ink, Handler: plot.DefaultTextHandler, YAlign: draw.YTop, Font: bold(vg.Points(14))}
-	c.FillText(title, vg.Point{X: c.Min.X + vg.Points(6), Y: c.Max.Y}, s.Title)
+	title(c, s.Title)
 	const row = vg.Length(32) // from the top to the middle of the legend's row, in points
 	at := vg.Point{X: c.Min.X + vg.Points(8), Y: c.Max.Y - row}
 	for _, series := range s.Series {
@@ -38,9 +37,46 @@ func (s Scatter) header(c draw.Canvas) vg.Length {
 			at.X += entry(c, at, l.Name)
 		}
 	}
-	axis := draw.TextStyle{Color: axisColor, Handler: plot.DefaultTextHandler, YAlign: draw.YTop, Font: sans(vg.Points(10))}
-	c.FillText(axis, vg.Point{X: c.Min.X + vg.Points(6), Y: c.Max.Y - row - vg.Points(16)}, s.YLabel)
+	axisName(c, c.Max.Y-row-vg.Points(16), s.YLabel)
 	return row + vg.Points(34)
+}
+
+// title writes the title at the top.
+func title(c draw.Canvas, s string) {
+	style := draw.TextStyle{Color: Ink, Handler: plot.DefaultTextHandler, YAlign: draw.YTop, Font: bold(vg.Points(14))}
+	fitted(c, style, vg.Point{X: c.Min.X + vg.Points(6), Y: c.Max.Y}, s)
+}
+
+// axisName writes the name of the Y axis below y.
+func axisName(c draw.Canvas, y vg.Length, s string) {
+	style := draw.TextStyle{Color: axisColor, Handler: plot.DefaultTextHandler, YAlign: draw.YTop, Font: sans(vg.Points(10))}
+	c.FillText(style, vg.Point{X: c.Min.X + vg.Points(6), Y: y}, s)
+}
+
+// footer writes a note at the bottom and returns its height, 0 if there is none.
+func footer(c draw.Canvas, note string) vg.Length {
+	if note == "" {
+		return 0
+	}
+	style := draw.TextStyle{Color: axisColor, Handler: plot.DefaultTextHandler, YAlign: draw.YBottom, Font: sans(vg.Points(8))}
+	fitted(c, style, vg.Point{X: c.Min.X + vg.Points(6), Y: c.Min.Y - vg.Points(1)}, note)
+	return vg.Points(12)
+}
+
+// smallest is the part of its size to which a text may shrink before it is cut.
+const smallest = 0.7
+
+// fitted writes a text that begins at at and ends within the canvas: too long a one is shrunk, then cut.
+func fitted(c draw.Canvas, style draw.TextStyle, at vg.Point, s string) {
+	room := c.Max.X - at.X
+	if w := style.Width(s); w > room {
+		style.Font.Size *= max(room/w, smallest)
+	}
+	for runes := []rune(s); style.Width(s) > room && len(runes) > 0; {
+		runes = runes[:len(runes)-1]
+		s = string(runes) + "…"
+	}
+	c.FillText(style, at, s)
 }
 
 // entry writes one name of the legend and returns how far the next one is.

@@ -64,6 +64,8 @@ type Scatter struct {
 	Series  []Series
 	Lines   []Line
 	Bands   []Band
+	// Note stands small at the foot, such as the machine that it was measured on.
+	Note string
 	// Width and Height are in pixels; 0 means DefaultWidth and DefaultHeight.
 	Width, Height int
 }
@@ -85,17 +87,11 @@ var (
 // WritePNG draws s and writes it to w as PNG. It takes about a second for 100,000 points. The error is
 // ErrEmpty, or one of w.
 func (s Scatter) WritePNG(w io.Writer) error {
-	if s.Width <= 0 {
-		s.Width = DefaultWidth
-	}
-	if s.Height <= 0 {
-		s.Height = DefaultHeight
-	}
 	area, ok := s.area()
 	if !ok {
 		return fmt.Errorf("plot %q: %w", s.Title, ErrEmpty)
 	}
-	p := s.frame(area)
+	p := frame(s.XLabel, area.log)
 	for _, b := range s.Bands {
 		p.Add(band{b})
 	}
@@ -110,10 +106,21 @@ func (s Scatter) WritePNG(w io.Writer) error {
 		p.Add(bandLabel{b})
 	}
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = area.x0, area.x1, area.y0, area.y1 // Add may have widened them
-	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseDPI(dpi), vgimg.UseWH(pixels(s.Width), pixels(s.Height)))}
-	dc := draw.New(canvas)
-	dc = draw.Crop(dc, vg.Points(10), -vg.Points(18), vg.Points(8), -vg.Points(10))
-	p.Draw(draw.Crop(dc, 0, 0, 0, -s.header(dc)))
+	return writePNG(w, s.Width, s.Height, func(c draw.Canvas) {
+		p.Draw(draw.Crop(c, 0, 0, footer(c, s.Note), -s.header(c)))
+	})
+}
+
+// writePNG writes the picture that paint makes. A width or height of 0 is the default.
+func writePNG(w io.Writer, width, height int, paint func(draw.Canvas)) error {
+	if width <= 0 {
+		width = DefaultWidth
+	}
+	if height <= 0 {
+		height = DefaultHeight
+	}
+	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseDPI(dpi), vgimg.UseWH(pixels(width), pixels(height)))}
+	paint(draw.Crop(draw.New(canvas), vg.Points(10), -vg.Points(18), vg.Points(8), -vg.Points(10)))
 	if _, err := canvas.WriteTo(w); err != nil {
 		return fmt.Errorf("write plot: %w", err)
 	}
@@ -150,6 +157,11 @@ func (s Scatter) area() (area, bool) {
 	if a.x1 <= a.x0 {
 		a.x0, a.x1 = a.x0-0.5, a.x0+0.5
 	}
+	// Message 99,999 is the last of 100,000: the axis ends at the number that people know.
+	step := stepBelow((a.x1 - a.x0) / 4)
+	if end := math.Ceil(a.x1/step) * step; end-a.x1 < (a.x1-a.x0)/500 {
+		a.x1 = end
+	}
 	if a.y1 <= 0 {
 		a.y0, a.y1 = 0.5e-3, 1e-3 // nothing above 0: a millisecond is as good as anything
 	}
@@ -183,12 +195,12 @@ func stepAbove(y float64) float64 {
 }
 
 // frame returns a plot with everything but the data.
-func (s Scatter) frame(a area) *plot.Plot {
+func frame(xLabel string, log bool) *plot.Plot {
 	p := plot.New()
 	style := func(t *text.Style, size vg.Length, c color.Color) {
 		t.Font, t.Color = sans(size), c
 	}
-	p.X.Label.Text = s.XLabel // the Y axis has its name in the header
+	p.X.Label.Text = xLabel // the Y axis has its name in the header
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		style(&axis.Label.TextStyle, vg.Points(11), Ink)
 		style(&axis.Tick.Label, vg.Points(10), axisColor)
@@ -199,7 +211,7 @@ func (s Scatter) frame(a area) *plot.Plot {
 	}
 	p.X.Tick.Marker = plot.TickerFunc(countTicks)
 	p.Y.Tick.Marker = plot.TickerFunc(secondTicks)
-	if a.log {
+	if log {
 		p.Y.Scale = plot.LogScale{}
 		p.Y.Tick.Marker = plot.TickerFunc(logTicks)
 	}

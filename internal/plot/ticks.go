@@ -34,19 +34,14 @@ func logTicks(lo, hi float64) []plot.Tick {
 }
 
 // secondTicks labels a linear axis of seconds.
-func secondTicks(lo, hi float64) []plot.Tick {
-	ticks := plot.DefaultTicks{}.Ticks(lo, hi)
-	for i := range ticks {
-		if ticks[i].Label != "" {
-			ticks[i].Label = duration(ticks[i].Value)
-		}
-	}
-	return ticks
-}
+func secondTicks(lo, hi float64) []plot.Tick { return linearTicks(lo, hi, duration) }
 
-// countTicks labels an axis of numbers of messages or of seconds: four to ten labels at 1, 2 or 5 times
-// a power of ten, and four or five short ticks between two of them.
-func countTicks(lo, hi float64) []plot.Tick {
+// countTicks labels an axis of numbers of messages.
+func countTicks(lo, hi float64) []plot.Tick { return linearTicks(lo, hi, thousands) }
+
+// linearTicks makes four to ten labels at 1, 2 or 5 times a power of ten, and four or five short ticks
+// between two of them.
+func linearTicks(lo, hi float64, label func(float64) string) []plot.Tick {
 	step := stepBelow((hi - lo) / 4)
 	small := step / 5
 	if first := step / math.Pow(10, math.Floor(math.Log10(step))); first > 1.5 && first < 3 {
@@ -57,7 +52,7 @@ func countTicks(lo, hi float64) []plot.Tick {
 		v := float64(i) * small
 		tick := plot.Tick{Value: v}
 		if off := math.Abs(math.Remainder(v, step)); off < small/2 {
-			tick.Label = thousands(math.Round(v/step) * step)
+			tick.Label = label(math.Round(v/step) * step)
 		}
 		ticks = append(ticks, tick)
 	}
