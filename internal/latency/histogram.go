@@ -89,6 +89,8 @@ func Text(d time.Duration) string {
 	switch ms := float64(d) / float64(time.Millisecond); {
 	case d == 0:
 		return "0 ms"
+	case d < 100*time.Microsecond:
+		return fmt.Sprintf("%.3f ms", ms)
 	case d < time.Millisecond:
 		return fmt.Sprintf("%.2f ms", ms)
 	case d < 10*time.Millisecond:

@@ -134,7 +134,7 @@ func TestAMessageUnderWayDuringTheOutageBelongsToIt(t *testing.T) {
 
 func TestTextHasOneUnitPerSize(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0 ms", 412 * time.Microsecond: "0.41 ms", 7349 * time.Microsecond: "7.3 ms", 45 * time.Millisecond: "45 ms", 1830 * time.Millisecond: "1.83 s",
+		0: "0 ms", 34 * time.Microsecond: "0.034 ms", 412 * time.Microsecond: "0.41 ms", 7349 * time.Microsecond: "7.3 ms", 45 * time.Millisecond: "45 ms", 1830 * time.Millisecond: "1.83 s",
 	} {
 		if got := Text(d); got != want {
 			t.Errorf("%v: got %q, want %q", d, got, want)
