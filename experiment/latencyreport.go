@@ -1,25 +1,219 @@
 package experiment
 
 import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/seed-12ef14e5/capstan/internal/latency"
 )
 
-var errNotYet = errors.New("not written yet")
+// The files of a run besides those of each variant.
+const (
+	runFile      = "run.json"
+	summaryFile  = "summary.csv"
+	tableFile    = "table.md"
+	figuresFile  = "figures.md"
+	overviewFile = "overview.png"
+)
 
-// Write puts the run into a folder, which it makes: samples, summary, histogram logs, tables, pictures.
-// With compress, the CSVs of samples are gzip files.
-func (r *LatencyRun) Write(dir string, compress bool) error { return errNotYet }
+// ErrNoSamples says that a variant has no samples to write. A run that was read back has none.
+var ErrNoSamples = errors.New("no samples")
+
+// Write puts the run into a folder, which it makes, over an earlier run:
+//
+//   - run.json, all but the samples; summary.csv, a line per variant; table.md and figures.md;
+//   - overview.png, the percentiles of all variants;
+//   - of each variant, under the name that LatencyFile gives: .csv with every sample (.csv.gz with
+//     compress), .hlog, a HdrHistogram log, and .png, a picture of every sample.
+//
+// The same run makes the same bytes. What cannot be written keeps nothing else from being written: the
+// run took minutes. The error names all that is missing.
+func (r *LatencyRun) Write(dir string, compress bool) error {
+	return r.write(dir, output{compress: compress})
+}
+
+// output says how the files are written.
+type output struct {
+	compress bool
+	// width and height are of the pictures, in pixels; 0 is the default. Tests make small ones, which
+	// takes a fiftieth of the time.
+	width, height int
+}
+
+func (r *LatencyRun) write(dir string, how output) error {
+	if err := r.checkFiles(); err != nil {
+		return fmt.Errorf("write latency run: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make results folder: %w", err)
+	}
+	errs := []error{
+		writeFile(dir, runFile, r.writeJSON),
+		writeFile(dir, summaryFile, func(w io.Writer) error { return writeSummary(w, r.Variants) }),
+		r.writeTable(dir),
+		writeFile(dir, figuresFile, func(w io.Writer) error { return putText(w, LatencyFigures(r.Figures)) }),
+	}
+	sampled := false
+	for i := range r.Variants {
+		v := &r.Variants[i]
+		if len(v.Samples) == 0 {
+			errs = append(errs, fmt.Errorf("variant %s: %w", v.Name, ErrNoSamples))
+			continue
+		}
+		sampled = true
+		errs = append(errs, r.writeVariant(dir, v, how))
+	}
+	if sampled {
+		errs = append(errs, writeFile(dir, overviewFile, r.overview(how).WritePNG))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("write latency run: %w", err)
+	}
+	return nil
+}
 
 // Print writes the table and the figures, for people.
-func (r *LatencyRun) Print(w io.Writer) error { return errNotYet }
+func (r *LatencyRun) Print(w io.Writer) error {
+	var summary bytes.Buffer
+	if err := writeSummary(&summary, r.Variants); err != nil {
+		return fmt.Errorf("print latency run: %w", err)
+	}
+	table, err := LatencyTable(&summary, r)
+	if err != nil {
+		return fmt.Errorf("print latency run: %w", err)
+	}
+	if len(r.Figures) > 0 {
+		table += "\n" + LatencyFigures(r.Figures)
+	}
+	if err := putText(w, table); err != nil {
+		return fmt.Errorf("print latency run: %w", err)
+	}
+	return nil
+}
 
-// LatencyFile returns the name, without extension, of the files of one variant's samples.
-func LatencyFile(variant string) string { return variant }
+// LatencyFile returns the name, without extension, of the files of one variant: the variant's own, with
+// "_" for what is special to a file system, a shell or a link.
+func LatencyFile(variant string) string {
+	return strings.Map(func(c rune) rune {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.':
+			return c
+		}
+		return '_'
+	}, variant)
+}
 
-// LatencyTable returns the table of a run as markdown. Its figures are those of summary.csv; run, which
-// may be nil, says what are sweeps and where it ran.
-func LatencyTable(summary io.Reader, run *LatencyRun) (string, error) { return "", errNotYet }
+// checkFiles refuses names of variants whose files would replace each other or the run's own.
+func (r *LatencyRun) checkFiles() error {
+	taken := map[string]string{"run": runFile, "summary": summaryFile, "table": tableFile, "figures": figuresFile, "overview": overviewFile}
+	for _, v := range r.Variants {
+		name := LatencyFile(v.Name)
+		if strings.Trim(name, "._") == "" {
+			return fmt.Errorf("variant %q: its name makes no file name", v.Name)
+		}
+		folded := strings.ToLower(name) // some file systems do
+		if other, ok := taken[folded]; ok {
+			return fmt.Errorf("variant %q: its files would replace those of %s", v.Name, other)
+		}
+		taken[folded] = v.Name
+	}
+	return nil
+}
 
-// LatencyFigures returns the figures with their targets as a markdown table.
-func LatencyFigures(figures []Figure) string { return "" }
+func (r *LatencyRun) writeJSON(w io.Writer) error {
+	enc := json.NewEncoder(w) // ends with a newline
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(r)
+}
+
+// writeTable makes the table from the summary that was just written, as everybody else has to.
+func (r *LatencyRun) writeTable(dir string) error {
+	f, err := os.Open(filepath.Join(dir, summaryFile))
+	if err != nil {
+		return fmt.Errorf("open summary: %w", err)
+	}
+	defer f.Close() // only read
+	table, err := LatencyTable(f, r)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return writeFile(dir, tableFile, func(w io.Writer) error { return putText(w, table) })
+}
+
+func (r *LatencyRun) writeVariant(dir string, v *VariantResult, how output) error {
+	name := LatencyFile(v.Name)
+	samples, stale := name+".csv", name+".csv.gz"
+	write := func(w io.Writer) error { return latency.Write(w, v.Samples) }
+	if how.compress {
+		samples, stale = stale, samples
+		write = func(w io.Writer) error { return writeGzip(w, v.Samples) }
+	}
+	// An earlier run may have left the other form, which would then be of other samples.
+	if err := os.Remove(filepath.Join(dir, stale)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove samples of an earlier run: %w", err)
+	}
+	return errors.Join(
+		writeFile(dir, samples, write),
+		writeFile(dir, name+".hlog", func(w io.Writer) error { return latency.WriteHDR(w, v.Samples, v.length()) }),
+		writeFile(dir, name+".png", r.scatter(v, how).WritePNG),
+	)
+}
+
+// writeGzip writes the CSV of samples compressed, without a time or a name, so that the same samples
+// are the same bytes.
+func writeGzip(w io.Writer, samples []latency.Sample) error {
+	z, err := gzip.NewWriterLevel(w, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if err := latency.Write(z, samples); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// length returns how long messages flowed: from the samples if they know when they were sent, else
+// from the rate at which they came.
+func (v *VariantResult) length() time.Duration {
+	var last, sent time.Duration
+	for _, s := range v.Samples {
+		last, sent = max(last, s.At+s.Took), max(sent, s.At)
+	}
+	if sent == 0 && v.Throughput > 0 {
+		return max(last, seconds(float64(len(v.Samples))/v.Throughput))
+	}
+	return last
+}
+
+// writeFile makes one file in dir. The error names it.
+func writeFile(dir, name string, write func(io.Writer) error) error {
+	f, err := os.Create(filepath.Join(dir, name))
+	if err != nil {
+		return fmt.Errorf("make results file: %w", err)
+	}
+	w := bufio.NewWriter(f)
+	if err := write(w); err != nil {
+		_ = f.Close() // the first error says more
+		return fmt.Errorf("write %s: %w", f.Name(), err)
+	}
+	if err := errors.Join(w.Flush(), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", f.Name(), err)
+	}
+	return nil
+}
+
+func putText(w io.Writer, text string) error {
+	_, err := io.WriteString(w, text)
+	return err
+}
