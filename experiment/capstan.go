@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -125,16 +124,16 @@ func startOf(p *Place) (record.Start, error) {
 	return record.Start{Where: record.After, Position: pos, Marks: p.Marks, Fingerprint: p.Fingerprint}, err
 }
 
-// counter counts the commands that a client sends, by name.
+// counter counts the commands that a tail sends, by name.
 type counter struct {
 	mu sync.Mutex
 	n  map[string]int64
 }
 
-func (c *counter) started(_ context.Context, e *event.CommandStartedEvent) {
+func (c *counter) add(command string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.n[e.CommandName]++
+	c.n[command]++
 }
 
 // take returns the counts and starts at nought.
@@ -153,8 +152,7 @@ const idleStart = 3 * time.Second
 // it sends.
 func capstanIdle(ctx context.Context, j Job) (task, func(), error) {
 	c := &counter{n: map[string]int64{}}
-	base := options.Client().ApplyURI(j.URI).SetMonitor(&event.CommandMonitor{Started: c.started})
-	s, err := tailer.New(base, j.Database, j.Stream, tailer.Config{})
+	s, err := tailer.New(options.Client().ApplyURI(j.URI), j.Database, j.Stream, tailer.Config{Hooks: tailer.Hooks{OnCommand: c.add}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -119,11 +119,11 @@ type capstanReader struct{ s *tailer.Stream }
 
 func newCapstanReader(ctx context.Context, j Job, c *counts) (*capstanReader, error) {
 	cfg := tailer.Config{Start: record.Start{Where: record.Earliest}, Visibility: tailer.Local,
-		Hooks: tailer.Hooks{OnBatch: func(int, int) { c.batches.Add(1) }}}
+		Hooks: tailer.Hooks{OnBatch: func(int, int) { c.batches.Add(1) }, OnCommand: c.add}}
 	if j.Latency.Majority {
 		cfg.Visibility = tailer.Majority
 	}
-	base := options.Client().ApplyURI(j.URI).SetMonitor(c.monitor())
+	base := options.Client().ApplyURI(j.URI)
 	s, err := tailer.New(base, j.Database, j.Stream, cfg)
 	if err != nil {
 		return nil, err

@@ -131,16 +131,18 @@ type counts struct{ getMores, queries, inserts, batches atomic.Int64 }
 
 // monitor counts what a driver's client sends. It looks at names only.
 func (c *counts) monitor() *event.CommandMonitor {
-	return &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
-		switch e.CommandName {
-		case "getMore":
-			c.getMores.Add(1)
-		case "find":
-			c.queries.Add(1)
-		case "insert":
-			c.inserts.Add(1)
-		}
-	}}
+	return &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) { c.add(e.CommandName) }}
+}
+
+func (c *counts) add(command string) {
+	switch command {
+	case "getMore":
+		c.getMores.Add(1)
+	case "find":
+		c.queries.Add(1)
+	case "insert":
+		c.inserts.Add(1)
+	}
 }
 
 func (c *counts) into(s *slice) {

@@ -54,6 +54,8 @@ type Job struct {
 	From *Place `json:"from,omitempty"`
 	// For is how long Idle tails.
 	For time.Duration `json:"for,omitempty"`
+	// Latency makes it one end of a latency variant: What is Send or Read.
+	Latency *LatencyJob `json:"latency,omitempty"`
 }
 
 // Place is a message in a stream, as a reader's checkpoint would hold it.
@@ -110,6 +112,9 @@ func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("decode job: %w", err)
 	}
 	env.Job.URI = env.URI
+	if env.Job.Latency != nil {
+		return runSide(ctx, env.Job, lines, out)
+	}
 	t, done, err := prepare(ctx, env.Job)
 	if err != nil {
 		return fmt.Errorf("prepare %s %s: %w", env.Job.Who, env.Job.What, err)

@@ -45,32 +45,20 @@ func (l *Layer) pause(ctx context.Context, loop *retry.Loop, last error) error {
 
 // onNewPrimary calls f once if the primary becomes another member than it is now. While none is
 // known, the first to be seen is the one that counts as "now" if adopt is true, and calls f
-// otherwise. The returned func ends the watch and waits for it.
+// otherwise. f must be short, as it runs in the driver's monitor. After unwatch it is not called.
 func (l *Layer) onNewPrimary(adopt bool, f func()) (unwatch func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	from, changed := l.primary.Current()
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-done:
-				return
-			case <-changed:
-			}
-			var addr string
-			addr, changed = l.primary.Current()
-			switch {
-			case addr == "" || addr == from:
-			case from == "" && adopt:
-				from = addr
-			default:
-				f()
-				return
-			}
+	var from string
+	first, called := true, false
+	return l.primary.Watch(func(addr string) {
+		switch {
+		case first:
+			from, first = addr, false
+		case called, addr == "", addr == from:
+		case from == "" && adopt:
+			from = addr
+		default:
+			called = true
+			f()
 		}
-	}()
-	return func() {
-		close(done)
-		<-ended
-	}
+	})
 }

@@ -12,15 +12,22 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
+	"github.com/seed-12ef14e5/capstan/internal/wire"
 )
 
-// wire is the least that can insert: one socket, one OP_MSG at a time, nothing looked at but "n".
-type wire struct {
+// network is the least that can insert: one socket, one OP_MSG at a time, nothing looked at but "n".
+type network struct {
 	nc  net.Conn
 	buf []byte
 }
 
-func (w *wire) insert(_ context.Context, cmd bson.Raw) (bson.Raw, error) {
+func (w *network) held() bool { return false }
+
+func (w *network) direct(context.Context, bson.Raw, time.Time) (bson.Raw, error) {
+	return nil, wire.ErrReleased
+}
+
+func (w *network) insert(_ context.Context, cmd bson.Raw) (bson.Raw, error) {
 	const header = 16 + 4 + 1 // message header, flags, section kind
 	w.buf = append(w.buf[:0], make([]byte, header)...)
 	w.buf = append(w.buf, cmd...)
@@ -75,7 +82,7 @@ func BenchmarkInsert(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer func() { _ = nc.Close() }()
-			raw, socket := newRawInsert(s, batch), &wire{nc: nc}
+			raw, socket := newRawInsert(s, batch), &network{nc: nc}
 			var writer, floor time.Duration
 			for b.Loop() {
 				batch.renew()

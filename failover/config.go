@@ -46,6 +46,10 @@ type Config struct {
 	// Journal makes the primary, or a standalone server, flush its journal before it acknowledges. (A
 	// replica set's majority does so already, unless it was configured not to.)
 	Journal bool
+	// Plain sends every command through the driver. Otherwise inserts share a connection that is held for
+	// them (package internal/wire), which saves most of what a small insert costs the client; that is
+	// left out by itself over TLS, with compression, with a command monitor, and with a pool of less than four.
+	Plain bool
 	// Logger gets one line when an outage begins and one when it ends. The zero Logger is silent.
 	Logger zerolog.Logger
 	// Hooks are called synchronously and must be fast.

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
+	"github.com/seed-12ef14e5/capstan/internal/wire"
 	"github.com/seed-12ef14e5/capstan/localcluster"
 	"github.com/seed-12ef14e5/capstan/record"
 )
@@ -314,6 +315,12 @@ type lossy struct {
 	server
 	answers int // to lose
 	then    func(ctx context.Context) error
+}
+
+func (l *lossy) held() bool { return false }
+
+func (l *lossy) direct(context.Context, bson.Raw, time.Time) (bson.Raw, error) {
+	return nil, wire.ErrReleased
 }
 
 func (l *lossy) insert(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {

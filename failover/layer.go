@@ -12,6 +12,8 @@ package failover
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/seed-12ef14e5/capstan/internal/topology"
+	"github.com/seed-12ef14e5/capstan/internal/wire"
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
@@ -36,11 +39,19 @@ type Layer struct {
 	// standalone is whether the last topology seen is a single server without a replica set; false
 	// while nothing is known, since majority is understood everywhere.
 	standalone atomic.Bool
+	// dialer finds the connections of lines; direct is whether inserts may take them.
+	dialer *wire.Dialer
+	direct atomic.Bool
 
 	mu     sync.Mutex
 	client *mongo.Client // made at first use
+	lines  map[*wire.Line]struct{}
 	closed bool
 }
+
+// minPool is how many connections a pool must allow so that a line can keep one: what resolves an unknown
+// outcome needs others.
+const minPool = 4
 
 // New returns a Layer that connects, as base says, at the first write. base is copied, and may be
 // used for other clients. What the layer must decide by itself is overridden in its copy: retries
@@ -60,7 +71,7 @@ func New(base *options.ClientOptions, c Config) (*Layer, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("configure failover layer: %w", err)
 	}
-	l := &Layer{cfg: c, opts: &opts}
+	l := &Layer{cfg: c, opts: &opts, lines: make(map[*wire.Line]struct{})}
 	l.cfg.Logger = c.Logger.With().Str("component", "failover").Logger()
 	opts.SetRetryWrites(false).SetRetryReads(false)
 	opts.Timeout = nil
@@ -68,6 +79,12 @@ func New(base *options.ClientOptions, c Config) (*Layer, error) {
 	opts.SetServerSelectionTimeout(c.AttemptTimeout)
 	if opts.ConnectTimeout == nil || *opts.ConnectTimeout == 0 || *opts.ConnectTimeout > c.AttemptTimeout {
 		opts.SetConnectTimeout(c.AttemptTimeout)
+	}
+	// Who monitors commands wants to see all of them, which needs the driver.
+	if !c.Plain && opts.Monitor == nil && (opts.MaxPoolSize == nil || *opts.MaxPoolSize == 0 || *opts.MaxPoolSize >= minPool) {
+		l.dialer = wire.NewDialer(opts.Dialer)
+		opts.SetDialer(l.dialer)
+		l.direct.Store(true)
 	}
 	opts.SetServerMonitor(l.primary.Monitor(l.kindMonitor(base.ServerMonitor)))
 	return l, nil
@@ -111,6 +128,29 @@ func (l *Layer) connected() (*mongo.Client, error) {
 	return l.client, nil
 }
 
+// keep registers a line, so that Close can release it. It returns false, and releases it, if the layer
+// is closed.
+func (l *Layer) keep(line *wire.Line) bool {
+	l.mu.Lock()
+	closed := l.closed
+	if !closed {
+		l.lines[line] = struct{}{}
+	}
+	l.mu.Unlock()
+	if closed {
+		line.Release()
+	}
+	return !closed
+}
+
+// release gives a line's connection back to the driver.
+func (l *Layer) release(line *wire.Line) {
+	line.Release()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.lines, line)
+}
+
 // Close ends the connections. Writes in progress are cut, and report what they know. It waits for
 // them to let go of their connections until ctx ends, and for one attempt timeout at most. Further
 // calls, and writes, return record.ErrClosed.
@@ -118,7 +158,12 @@ func (l *Layer) Close(ctx context.Context) error {
 	l.mu.Lock()
 	c, closed := l.client, l.closed
 	l.client, l.closed = nil, true
+	lines := slices.Collect(maps.Keys(l.lines))
+	clear(l.lines)
 	l.mu.Unlock()
+	for _, line := range lines {
+		line.Release() // the driver waits for the connections that are in use
+	}
 	if closed {
 		return record.ErrClosed
 	}

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
+	"github.com/seed-12ef14e5/capstan/internal/wire"
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
@@ -116,6 +117,12 @@ func (s *sim) apply(cmd bson.Raw, limit int) (n int, failed *mongo.WriteError) {
 }
 
 var errLost = mongo.CommandError{Labels: []string{driver.NetworkError}, Message: "connection closed"}
+
+func (s *sim) held() bool { return false }
+
+func (s *sim) direct(context.Context, bson.Raw, time.Time) (bson.Raw, error) {
+	return nil, wire.ErrReleased
+}
 
 func (s *sim) insert(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
 	if s.down {

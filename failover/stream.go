@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 	"github.com/seed-12ef14e5/capstan/internal/retry"
+	"github.com/seed-12ef14e5/capstan/internal/wire"
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
@@ -92,34 +93,51 @@ func (w *StreamWriter) WriteBatch(ctx context.Context, docs []bson.Raw) (applied
 	if len(w.cfg.UUID.Data) == 0 {
 		return 0, errNoUUID
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, w.layer.cfg.Budget, errBudget)
-	defer cancel()
 	b := &batch{docs: docs, anchored: w.anchors.fresh()}
 	defer w.trim()
-	for b.base < len(docs) {
+	start := time.Now()
+	var first error
+	if b.anchored && w.srv.held() && ctx.Err() == nil {
+		// Nearly every batch ends here, and pays for nothing that is only needed when something is wrong.
+		if _, first = w.direct(ctx, b); b.base > 0 {
+			w.progress()
+		}
+		if first == nil && b.base == len(docs) {
+			return b.base, nil
+		}
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, start.Add(w.layer.cfg.Budget), errBudget)
+	defer cancel()
+	return w.finish(ctx, b, start, first)
+}
+
+// finish does what is left of a batch. err is why an attempt that began at start failed, nil if none did.
+func (w *StreamWriter) finish(ctx context.Context, b *batch, start time.Time, err error) (int, error) {
+	for {
+		if err != nil {
+			if f, ok := errors.AsType[final](err); ok {
+				return b.base, w.giveUp(b, f.error)
+			}
+			w.failing(start, b, err)
+			if ctx.Err() != nil {
+				return b.base, w.giveUp(b, fmt.Errorf("%w; the last attempt ended with: %w", context.Cause(ctx), err))
+			}
+			if err := w.layer.pause(ctx, w.loop, err); err != nil {
+				return b.base, w.giveUp(b, err)
+			}
+		}
+		if b.base == len(b.docs) {
+			return b.base, nil
+		}
 		if ctx.Err() != nil {
 			return b.base, w.giveUp(b, context.Cause(ctx))
 		}
-		start, before := time.Now(), b.base
-		err := w.step(ctx, b)
-		if b.base > before {
+		var before int
+		start, before = time.Now(), b.base
+		if err = w.step(ctx, b); b.base > before {
 			w.progress()
 		}
-		if err == nil {
-			continue
-		}
-		if f, ok := errors.AsType[final](err); ok {
-			return b.base, w.giveUp(b, f.error)
-		}
-		w.failing(start, b, err)
-		if ctx.Err() != nil {
-			return b.base, w.giveUp(b, fmt.Errorf("%w; the last attempt ended with: %w", context.Cause(ctx), err))
-		}
-		if err := w.layer.pause(ctx, w.loop, err); err != nil {
-			return b.base, w.giveUp(b, err)
-		}
 	}
-	return b.base, nil
 }
 
 // step does the one thing that is to be done next. nil: look again; final: stop; else: wait, then
@@ -137,6 +155,11 @@ func (w *StreamWriter) step(ctx context.Context, b *batch) error {
 
 // send makes one attempt to insert docs[base:].
 func (w *StreamWriter) send(ctx context.Context, b *batch) error {
+	if w.srv.held() {
+		if sent, err := w.direct(ctx, b); sent || err != nil {
+			return err
+		}
+	}
 	timeout := w.layer.cfg.AttemptTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(deadline))
@@ -152,6 +175,34 @@ func (w *StreamWriter) send(ctx context.Context, b *batch) error {
 		reply, err = w.srv.insert(ctx, cmd)
 		return err
 	})
+	return w.judge(b, n, reply, err)
+}
+
+// direct is send on a connection that is held for it, with the same deadline. sent is false if there is
+// none any more: then nothing has happened.
+func (w *StreamWriter) direct(ctx context.Context, b *batch) (sent bool, err error) {
+	timeout := w.layer.cfg.AttemptTimeout
+	start := time.Now()
+	limit := start.Add(timeout)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(limit) {
+		limit, timeout = deadline, time.Until(deadline)
+	}
+	cmd, n, err := w.insertCommand(b.docs[b.base:], timeout)
+	if err != nil {
+		return false, final{w.rejected(b, err)}
+	}
+	reply, err := w.srv.direct(ctx, cmd, limit)
+	if errors.Is(err, wire.ErrReleased) {
+		return false, nil
+	}
+	b.attempts++
+	b.sent = b.base + n
+	w.layer.cfg.Hooks.attempt(Attempt{Start: start, Took: time.Since(start), Documents: n, Err: err})
+	return true, w.judge(b, n, reply, err)
+}
+
+// judge decides what an attempt to insert the n documents from base on has done.
+func (w *StreamWriter) judge(b *batch, n int, reply bson.Raw, err error) error {
 	if err != nil {
 		return w.failed(b, n, err)
 	}

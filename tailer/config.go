@@ -133,6 +133,11 @@ type Config struct {
 	// collections are never written to, and an empty one is waited for. An error is logged, and the
 	// stream is waited for as if Prime were nil.
 	Prime func(ctx context.Context, coll *mongo.Collection) error
+	// Plain sends every getMore through the driver. Otherwise they share a connection that is held for them
+	// (package internal/wire), which saves most of what one costs the client; that is left out by itself
+	// over TLS, with compression, behind a mongos, where base has a command monitor (OnCommand does not
+	// count as one), and with a pool of less than four.
+	Plain bool
 	// Logger takes what an operator wants to know. The zero Logger is silent.
 	Logger zerolog.Logger
 	// Hooks are called on events; every one may be nil.
@@ -153,6 +158,9 @@ type Hooks struct {
 	OnGap func(g record.Gap)
 	// OnBatch: a batch of n documents with the given size in bytes came from the server.
 	OnBatch func(n, bytes int)
+	// OnCommand: a command is sent to the server ("find", "getMore", "hello" …). It is called in the
+	// stream's goroutine or in one of its own, never by two at the same time.
+	OnCommand func(name string)
 	// OnMove: the tail leaves the member at from, because to takes the writes now.
 	OnMove func(from, to string)
 	// OnWait: there is nothing to tail, for the given reason; called once per look.

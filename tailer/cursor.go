@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed-12ef14e5/capstan/internal/wire"
 	"github.com/seed-12ef14e5/capstan/record"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -30,6 +31,8 @@ type cursor struct {
 	await   time.Duration
 	size    int32
 	pinned  bool // every getMore is the driver's
+	lines   *lines
+	line    *wire.Line // takes the getMores, if not nil
 
 	id   int64
 	rest []byte // what is unread of the batch: elements of an array, in the server's reply
@@ -38,8 +41,16 @@ type cursor struct {
 	cmd  []byte
 }
 
+// lines says whether and how getMores share a connection that is held for them (package wire): that saves
+// most of what one costs the client.
+type lines struct {
+	dialer *wire.Dialer
+	off    bool                 // encrypted or compressed, or not wanted
+	sent   func(command string) // is told of what the driver's monitor does not see
+}
+
 // openCursor runs a find that opens a tail. The caller calls close.
-func openCursor(ctx context.Context, coll *mongo.Collection, find bson.D, await time.Duration, pinned bool) (*cursor, error) {
+func openCursor(ctx context.Context, coll *mongo.Collection, find bson.D, await time.Duration, pinned bool, ls *lines) (*cursor, error) {
 	session, err := coll.Database().Client().StartSession(options.Session().SetCausalConsistency(false))
 	if err != nil {
 		return nil, err
@@ -50,7 +61,7 @@ func openCursor(ctx context.Context, coll *mongo.Collection, find bson.D, await 
 		return nil, err
 	}
 	plain.SetMaxAwaitTime(await)
-	return &cursor{plain: plain, session: session, db: coll.Database(), coll: coll.Name(), await: await, pinned: pinned, id: plain.ID()}, nil
+	return &cursor{plain: plain, session: session, db: coll.Database(), coll: coll.Name(), await: await, pinned: pinned, id: plain.ID(), lines: ls}, nil
 }
 
 // left reports whether next has a document without asking the server.
@@ -104,24 +115,85 @@ func (c *cursor) step() bool {
 
 // more fetches the next batch.
 func (c *cursor) more(ctx context.Context, limit time.Duration) {
+	c.cmd = bsoncore.AppendInt64Element(c.cmd[:0], "getMore", c.id)
+	c.cmd = bsoncore.AppendStringElement(c.cmd, "collection", c.coll)
+	c.cmd = bsoncore.AppendInt32Element(c.cmd, "batchSize", c.size)
+	c.cmd = bsoncore.AppendInt64Element(c.cmd, "maxTimeMS", c.await.Milliseconds())
+	var reply bson.Raw
+	var err error
+	if c.line != nil {
+		c.lines.sent("getMore")
+		reply, err = c.line.Do(ctx, time.Now().Add(limit), c.cmd, nil)
+		if c.line.Ended() {
+			c.release()
+		}
+	}
+	if c.line == nil && (reply == nil && err == nil || errors.Is(err, wire.ErrReleased)) {
+		reply, err = c.moreByDriver(ctx, limit)
+	}
+	if err != nil {
+		if c.err = overdue(ctx, err); errors.Is(err, context.DeadlineExceeded) {
+			c.err = fmt.Errorf("%w: %w", errWatchdog, err)
+		}
+		return
+	}
+	c.take(bsoncore.Document(reply))
+}
+
+// moreByDriver sends the getMore that is in c.cmd through the driver. Where that is possible, its
+// connection is held for the next ones.
+func (c *cursor) moreByDriver(ctx context.Context, limit time.Duration) (bson.Raw, error) {
 	// No deadline: the driver would add what is left of it as a second maxTimeMS, and the server would
 	// wait that long.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watchdog := time.AfterFunc(limit, func() { cancel(context.DeadlineExceeded) })
 	defer watchdog.Stop()
-	idx, cmd := bsoncore.AppendDocumentStart(c.cmd[:0])
-	cmd = bsoncore.AppendInt64Element(cmd, "getMore", c.id)
-	cmd = bsoncore.AppendStringElement(cmd, "collection", c.coll)
-	cmd = bsoncore.AppendInt32Element(cmd, "batchSize", c.size)
-	cmd = bsoncore.AppendInt64Element(cmd, "maxTimeMS", c.await.Milliseconds())
-	c.cmd, _ = bsoncore.AppendDocumentEnd(cmd, idx) // fails only on an index that is not one
-	reply, err := c.db.RunCommand(mongo.NewSessionContext(ctx, c.session), bson.Raw(c.cmd)).Raw()
-	if err != nil {
-		c.err = overdue(ctx, err)
-		return
+	run := func(ctx context.Context, token string) (bson.Raw, error) {
+		idx, cmd := bsoncore.AppendDocumentStart(nil)
+		cmd = append(cmd, c.cmd...)
+		if token != "" {
+			cmd = bsoncore.AppendStringElement(cmd, "comment", token)
+		}
+		cmd, _ = bsoncore.AppendDocumentEnd(cmd, idx) // fails only on an index that is not one
+		return c.db.RunCommand(mongo.NewSessionContext(ctx, c.session), bson.Raw(cmd)).Raw()
 	}
-	c.take(bsoncore.Document(reply))
+	var reply bson.Raw
+	var err error
+	if c.lines.off {
+		reply, err = run(ctx, "")
+	} else {
+		line, out := c.lines.dialer.Hold(ctx, cleanBatch, run)
+		c.line, reply, err = line, out.Reply, out.Err
+		c.lines.off = line == nil && err == nil
+	}
+	if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+	}
+	return reply, err
+}
+
+// cleanBatch reports whether a reply is that of a getMore that went well.
+func cleanBatch(reply bson.Raw) bool {
+	ok, batch := false, false
+	whole := wire.Each(reply, func(key []byte, v bsoncore.Value) {
+		switch string(key) {
+		case "ok":
+			n, _ := v.AsInt64OK()
+			ok = n == 1
+		case "cursor":
+			batch = v.Type == bsoncore.TypeEmbeddedDocument
+		}
+	})
+	return ok && batch && whole
+}
+
+// release gives the line's connection back to the driver.
+func (c *cursor) release() {
+	if c.line != nil {
+		c.line.Release()
+		c.line = nil
+	}
 }
 
 // take reads the reply to a getMore.
@@ -152,6 +224,7 @@ func overdue(ctx context.Context, err error) error {
 // close ends the cursor on the server, on the member that opened it: one that is only forgotten stays
 // there. It blocks until ctx ends at most.
 func (c *cursor) close(ctx context.Context) error {
+	c.release() // before anything else uses the session
 	defer c.session.EndSession(ctx)
 	if c.id == 0 && c.err == nil {
 		return nil

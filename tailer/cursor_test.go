@@ -45,7 +45,7 @@ func TestADriversCursorYieldsTheSame(t *testing.T) {
 	find := bson.D{{Key: "find", Value: "s"}, {Key: "tailable", Value: true}, {Key: "awaitData", Value: true}, {Key: "batchSize", Value: 7}}
 	var got [2][]string
 	for i, pinned := range []bool{false, true} {
-		c, err := openCursor(t.Context(), coll, find, untilEndAwait, pinned)
+		c, err := openCursor(t.Context(), coll, find, untilEndAwait, pinned, &lines{off: true})
 		if err != nil {
 			t.Fatal(err)
 		}

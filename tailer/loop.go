@@ -42,6 +42,7 @@ type loop struct {
 	logger     zerolog.Logger
 	collection *mongo.Collection
 	member     *member
+	lines      *lines
 	direct     bool // a direct connection: it reads from whatever is at its end
 
 	out    chan<- []record.Record

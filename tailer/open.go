@@ -259,7 +259,7 @@ func (l *loop) openTail(ctx context.Context, p *plan) (*cursor, error) {
 	if f := p.filter(l.ledger.marks); f != nil {
 		cmd = append(cmd, bson.E{Key: "filter", Value: f})
 	}
-	cur, err := openCursor(ctx, l.collection, cmd, l.await(), l.server.mongos)
+	cur, err := openCursor(ctx, l.collection, cmd, l.await(), l.server.mongos, l.lines)
 	if err != nil {
 		l.slow = errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 		return nil, fmt.Errorf("open a tail of %s: %w", l.ns, l.late(ctx, err))

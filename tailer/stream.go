@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-12ef14e5/capstan/internal/wire"
 	"github.com/seed-12ef14e5/capstan/record"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -245,7 +246,8 @@ func (s *Stream) run(ctx context.Context) error {
 		SetServerSelectionTimeout(min(serverSelectionTimeout, s.cfg.ConnectTimeout)).
 		SetReadPreference(readpref.Primary()).
 		SetServerMonitor(m.primary.Monitor(s.opts.ServerMonitor)).
-		SetMonitor(m.monitor(s.opts.Monitor))
+		SetMonitor(m.monitor(s.opts.Monitor, s.cfg.Hooks.OnCommand))
+	ls := s.lines(&opts)
 	client, err := mongo.Connect(&opts)
 	if err != nil {
 		return fmt.Errorf("tail %s.%s: %w", s.db, s.coll, err)
@@ -258,14 +260,29 @@ func (s *Stream) run(ctx context.Context) error {
 			s.cfg.Logger.Debug().Err(err).Msg("disconnect")
 		}
 	}()
-	return s.loop(client, m).run(ctx)
+	return s.loop(client, m, ls).run(ctx)
 }
 
-func (s *Stream) loop(client *mongo.Client, m *member) *loop {
+// minPool is how many connections a pool must allow so that a tail can keep one: majority visibility
+// and looks at the stream need others.
+const minPool = 4
+
+// lines sets the dialer in opts that lets getMores share a connection, if they may.
+func (s *Stream) lines(opts *options.ClientOptions) *lines {
+	ls := &lines{sent: func(name string) { call(s.cfg.Hooks.OnCommand, name) }}
+	small := opts.MaxPoolSize != nil && *opts.MaxPoolSize > 0 && *opts.MaxPoolSize < minPool
+	if ls.off = s.cfg.Plain || s.opts.Monitor != nil || small; !ls.off {
+		ls.dialer = wire.NewDialer(opts.Dialer)
+		opts.SetDialer(ls.dialer)
+	}
+	return ls
+}
+
+func (s *Stream) loop(client *mongo.Client, m *member, ls *lines) *loop {
 	l := &loop{
 		cfg: s.cfg, ns: s.db + "." + s.coll, subject: s.parse,
 		logger:     s.cfg.Logger.With().Str("component", "tailer").Str("stream", s.db+"."+s.coll).Logger(),
-		collection: client.Database(s.db).Collection(s.coll), member: m,
+		collection: client.Database(s.db).Collection(s.coll), member: m, lines: ls,
 		direct: s.opts.Direct != nil && *s.opts.Direct,
 		out:    s.batches, free: s.free, opened: sync.OnceFunc(func() { close(s.ready) }),
 		start: s.cfg.Start, intern: make(record.Interner), patience: 1,

@@ -24,8 +24,9 @@ type member struct {
 	end    context.CancelCauseFunc
 }
 
-// monitor returns the monitor to set on the client; events are handed on to next, which may be nil.
-func (m *member) monitor(next *event.CommandMonitor) *event.CommandMonitor {
+// monitor returns the monitor to set on the client; events are handed on to next, and names of commands
+// to sent; both may be nil.
+func (m *member) monitor(next *event.CommandMonitor, sent func(string)) *event.CommandMonitor {
 	mon := event.CommandMonitor{}
 	if next != nil {
 		mon = *next
@@ -34,6 +35,7 @@ func (m *member) monitor(next *event.CommandMonitor) *event.CommandMonitor {
 	mon.Started = func(ctx context.Context, e *event.CommandStartedEvent) {
 		addr, _, _ := strings.Cut(e.ConnectionID, "[")
 		m.started(addr)
+		call(sent, e.CommandName)
 		if after != nil {
 			after(ctx, e)
 		}

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -63,11 +64,12 @@ func (c Config) withDefaults() Config {
 }
 
 // Conn is one connection to one server. It is not safe for concurrent use, except that Close may be
-// called at any time and ends a call that waits.
+// called at any time and ends a call that waits, and that StartInsert and FinishInsert may be called by
+// two goroutines.
 type Conn struct {
 	nc      net.Conn
 	timeout time.Duration
-	id      int32
+	id      atomic.Int32
 	out     []byte // the message being built; reused
 	in      []byte // the last reply; reused, so every result aliases it until the next call
 }
@@ -115,10 +117,10 @@ func (c *Conn) run(name, db string, elements, docs []byte, await time.Duration) 
 }
 
 func (c *Conn) send(db string, elements, docs []byte) error {
-	c.id++
+	id := c.id.Add(1)
 	b := c.out[:0]
 	b = appendInt32(b, 0) // the length, known at the end
-	b = appendInt32(b, c.id)
+	b = appendInt32(b, id)
 	b = appendInt32(b, 0)
 	b = appendInt32(b, opMsg)
 	b = appendInt32(b, 0) // no flags
@@ -159,7 +161,7 @@ func (c *Conn) receive() (bson.Raw, error) {
 			return nil, err
 		}
 	}
-	return body(c.in[:size], c.id)
+	return body(c.in[:size], c.id.Load())
 }
 
 // body returns the document of a reply to request id.

@@ -2,6 +2,7 @@ package raw
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,6 +24,28 @@ func (c *Conn) InsertArray(db, coll string, array []byte) (int, error) {
 	cmd = append(appendKey(cmd, bson.TypeArray, "documents"), array...)
 	reply, err := c.Run("insert", db, cmd, nil)
 	return inserted(reply, err)
+}
+
+// StartInsert is the first half of Insert: it sends and does not wait. One may be in flight at a time.
+func (c *Conn) StartInsert(db, coll string, docs []byte) error {
+	if err := c.nc.SetDeadline(time.Now().Add(c.timeout)); err != nil { // also of a FinishInsert that waits already
+		return fmt.Errorf("set deadline of insert: %w", err)
+	}
+	if err := c.send(db, bsonString(nil, "insert", coll), docs); err != nil {
+		return fmt.Errorf("send insert: %w", err)
+	}
+	return nil
+}
+
+// FinishInsert is the second half of Insert. It may be called before StartInsert: then it waits for that,
+// for as long as it takes.
+func (c *Conn) FinishInsert() (int, error) {
+	reply, err := c.receive()
+	if err != nil {
+		return 0, fmt.Errorf("receive reply of insert: %w", err)
+	}
+	n, err := inserted(reply, check("insert", reply))
+	return n, errors.Join(err, c.nc.SetReadDeadline(time.Time{})) // none is in flight
 }
 
 func inserted(reply bson.Raw, err error) (int, error) {
@@ -132,6 +155,9 @@ func (c *Conn) Find(db, coll string, q Query) (*Cursor, error) {
 
 // ID returns the server's cursor id; 0 means that the cursor is exhausted or dead.
 func (cur *Cursor) ID() int64 { return cur.id }
+
+// Buffered reports whether Next has a document.
+func (cur *Cursor) Buffered() bool { return len(cur.batch) > 0 }
 
 // Next returns the next document of the batch and whether there was one. The document aliases the
 // receive buffer: it is valid until GetMore.

@@ -7,6 +7,7 @@
 package topology
 
 import (
+	"slices"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/event"
@@ -18,7 +19,11 @@ type Primary struct {
 	mu      sync.Mutex
 	addr    string        // "" while none is known
 	changed chan struct{} // closed and replaced when addr changes; made on first use
+	// watchers are called when addr changes. They are few, and come and go with every command.
+	watchers []*watcher
 }
+
+type watcher struct{ f func(addr string) }
 
 // Monitor returns the monitor to set with ClientOptions.SetServerMonitor before connecting. Events
 // are handed on to next, which may be nil.
@@ -48,6 +53,31 @@ func (p *Primary) Current() (addr string, changed <-chan struct{}) {
 	return p.addr, p.changed
 }
 
+// Watch calls f with the present address at once, and with every later one until stop is called. The
+// calls come one at a time; they must be short, and must not call p. After stop has returned there
+// are none. It costs no goroutine.
+func (p *Primary) Watch(f func(addr string)) (stop func()) {
+	w := &watcher{f}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(p.addr)
+	p.watchers = append(p.watchers, w)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if i := slices.Index(p.watchers, w); i >= 0 {
+			p.watchers = slices.Delete(p.watchers, i, i+1)
+		}
+	}
+}
+
+// Addr returns the address of the member that takes writes, "" while none is known.
+func (p *Primary) Addr() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.addr
+}
+
 func (p *Primary) set(addr string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,6 +88,9 @@ func (p *Primary) set(addr string) {
 	if p.changed != nil {
 		close(p.changed)
 		p.changed = nil
+	}
+	for _, w := range p.watchers {
+		w.f(addr)
 	}
 }
 

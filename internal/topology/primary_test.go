@@ -1,6 +1,7 @@
 package topology_test
 
 import (
+	"slices"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/event"
@@ -63,5 +64,25 @@ func TestAStandaloneServerTakesWrites(t *testing.T) {
 	p.Monitor(nil).TopologyDescriptionChanged(description("Standalone", "a:1"))
 	if addr, _ := p.Current(); addr != "a:1" {
 		t.Errorf("got %q", addr)
+	}
+}
+
+func TestAWatcherIsCalledWithEveryChangeUntilItStops(t *testing.T) {
+	var p topology.Primary
+	m := p.Monitor(nil)
+	var seen, other []string
+	stop := p.Watch(func(addr string) { seen = append(seen, addr) })
+	defer p.Watch(func(addr string) { other = append(other, addr) })()
+	m.TopologyDescriptionChanged(description("RSPrimary", "a:1"))
+	m.TopologyDescriptionChanged(description("RSPrimary", "a:1", "RSSecondary", "b:1"))
+	m.TopologyDescriptionChanged(description("RSSecondary", "a:1"))
+	stop()
+	m.TopologyDescriptionChanged(description("RSPrimary", "b:1"))
+	stop() // again: nothing
+	if want := []string{"", "a:1", ""}; !slices.Equal(seen, want) {
+		t.Errorf("seen %q, want %q", seen, want)
+	}
+	if want := []string{"", "a:1", "", "b:1"}; !slices.Equal(other, want) {
+		t.Errorf("the other one saw %q, want %q", other, want)
 	}
 }
