@@ -97,8 +97,19 @@ func (r *driverReader) open(ctx context.Context) (err error) {
 	default:
 		return fmt.Errorf("no style of reading is named %q", r.job.Latency.Style)
 	}
-	r.cursor, err = r.coll.Find(ctx, bson.D{}, o)
-	return err
+	for {
+		if r.cursor, err = r.coll.Find(ctx, bson.D{}, o); err != nil {
+			return err
+		}
+		if r.job.Latency.Style == styleFind || r.cursor.ID() == 0 || r.cursor.RemainingBatchLength() > 0 {
+			return nil
+		}
+		// Opened in the instant of the first insert: mongod 6.0.5 says that it is alive, and never gives it
+		// anything. A plain program hangs here for good; this one counts another query.
+		if err := r.cursor.Close(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 func (r *driverReader) read(ctx context.Context, n int64, got func(arrival)) error {

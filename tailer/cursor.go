@@ -31,6 +31,7 @@ type cursor struct {
 	await   time.Duration
 	size    int32
 	pinned  bool // every getMore is the driver's
+	hides   bool // the find has a filter
 	lines   *lines
 	line    *wire.Line // takes the getMores, if not nil
 
@@ -63,6 +64,13 @@ func openCursor(ctx context.Context, coll *mongo.Collection, find bson.D, await 
 	plain.SetMaxAwaitTime(await)
 	return &cursor{plain: plain, session: session, db: coll.Database(), coll: coll.Name(), await: await, pinned: pinned, id: plain.ID(), lines: ls}, nil
 }
+
+// stillborn reports whether a tail that was just opened will never give anything, though it has an id.
+// A tail that hides nothing finds at least one document, or it has no id, as there was none. Opened in
+// the instant of the first insert it finds none and gets an id all the same: then it stays where it is,
+// whatever is inserted, without an error (12 of 60 tails that were opened again and again until they had
+// an id, on mongod 6.0.5).
+func (c *cursor) stillborn() bool { return !c.hides && c.id != 0 && !c.left() }
 
 // left reports whether next has a document without asking the server.
 func (c *cursor) left() bool { return len(c.rest) > 0 || c.plain.RemainingBatchLength() > 0 }

@@ -2,11 +2,14 @@ package tailer
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
 	"github.com/seed-12ef14e5/capstan/record"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
@@ -68,4 +71,45 @@ func TestADriversCursorYieldsTheSame(t *testing.T) {
 			t.Fatalf("document %d: %s and %s", i, got[0][i], got[1][i])
 		}
 	}
+}
+
+// mongod 6.0.5 gives an id to a tail that is opened in the instant of the first insert, and then never a
+// document. Whatever the server does: a tail either delivers, or it is known to be dead.
+func TestNoTailStaysSilentThatIsNotKnownToBeDead(t *testing.T) {
+	t.Parallel()
+	db := mongotest.Standalone(t).DB(t)
+	dead := 0
+	for i := range 40 {
+		name := fmt.Sprintf("c%d", i)
+		if err := db.CreateCollection(t.Context(), name, options.CreateCollection().SetCapped(true).SetSizeInBytes(1<<16)); err != nil {
+			t.Fatal(err)
+		}
+		inserted := make(chan error, 1)
+		go func() {
+			_, err := db.Collection(name).InsertOne(t.Context(), bson.D{{Key: "n", Value: 1}})
+			inserted <- err
+		}()
+		find := bson.D{{Key: "find", Value: name}, {Key: "tailable", Value: true}, {Key: "awaitData", Value: true}}
+		for {
+			c, err := openCursor(t.Context(), db.Collection(name), find, 10*time.Millisecond, false, &lines{off: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.id == 0 {
+				_ = c.close(t.Context())
+				continue // there is nothing yet: it says so
+			}
+			if c.stillborn() {
+				dead++
+			} else if !c.next(t.Context(), time.Minute) {
+				t.Errorf("collection %s: a tail counts as alive and does not deliver what is there (error %v)", name, c.err)
+			}
+			_ = c.close(t.Context())
+			break
+		}
+		if err := <-inserted; err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d of 40 tails were dead when they were opened", dead)
 }

@@ -80,11 +80,12 @@ var (
 	errEmpty      = errors.New("the stream is empty")
 	errMissing    = errors.New("the stream does not exist")
 	errExhausted  = errors.New("the server ended the cursor")
+	errStillborn  = errors.New("the tail was opened in the instant of the first message, and is dead")
 )
 
 // reason returns a few constant words for err, for logs and metrics.
 func reason(err error) string {
-	for _, known := range []error{errMoved, errNotPrimary, errWatchdog, errReread, errAnchorGone, errEmpty, errMissing, errExhausted} {
+	for _, known := range []error{errMoved, errNotPrimary, errWatchdog, errReread, errAnchorGone, errEmpty, errMissing, errExhausted, errStillborn} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

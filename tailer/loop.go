@@ -207,7 +207,7 @@ func (l *loop) failed(err error, opened bool, out *outage, attempts int) error {
 
 // refused returns the error to end with, or nil if err is none of the server's.
 func (l *loop) refused(err error) error {
-	for _, ours := range []error{errMoved, errNotPrimary, errWatchdog, errReread, errAnchorGone, errExhausted} {
+	for _, ours := range []error{errMoved, errNotPrimary, errWatchdog, errReread, errAnchorGone, errExhausted, errStillborn} {
 		if errors.Is(err, ours) {
 			return nil
 		}
@@ -274,6 +274,9 @@ func (l *loop) session(ctx context.Context) (opened bool, err error) {
 	defer l.closeCursor(ctx, cur)
 	if cur.id == 0 && !cur.left() {
 		return false, errEmpty // an empty capped collection: the server opens no tail on it
+	}
+	if cur.stillborn() {
+		return false, errStillborn
 	}
 	l.unfiltered = false
 	if !p.filtered() {

@@ -256,7 +256,8 @@ func (l *loop) openTail(ctx context.Context, p *plan) (*cursor, error) {
 		{Key: "readConcern", Value: l.concern()},
 		{Key: "collectionUUID", Value: l.uuid},
 	}
-	if f := p.filter(l.ledger.marks); f != nil {
+	f := p.filter(l.ledger.marks)
+	if f != nil {
 		cmd = append(cmd, bson.E{Key: "filter", Value: f})
 	}
 	cur, err := openCursor(ctx, l.collection, cmd, l.await(), l.server.mongos, l.lines)
@@ -264,6 +265,7 @@ func (l *loop) openTail(ctx context.Context, p *plan) (*cursor, error) {
 		l.slow = errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 		return nil, fmt.Errorf("open a tail of %s: %w", l.ns, l.late(ctx, err))
 	}
+	cur.hides = f != nil
 	return cur, nil
 }
 

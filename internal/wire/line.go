@@ -46,24 +46,24 @@ type Line struct {
 	// next Do. It may be set before the first Do. Otherwise give the same context each time.
 	Short bool
 
-	clean  func(bson.Raw) bool
-	cancel context.CancelFunc
-	conn   net.Conn
-	id     int32  // request id of the driver's command
-	own    int32  // request id of the last command of ours
-	tail   []byte // what the driver adds to a command: $db, lsid, $clusterTime, API version …
-	first  []byte // the first reply, a whole message: what the driver gets at the end
-	out    []byte // the message being built
-	in     []byte // the last reply, with Short
-	begun  time.Time
-	until  time.Duration   // the connection's deadline, since begun
-	writes time.Duration   // with Short: that for writing
-	ctx    context.Context // of the last Do, without Short
-	stop   func() bool     // ends its watch
-	bound  chan struct{}
-	give   chan given
-	done   chan struct{} // closed when the driver's command has returned
-	result Outcome       // read after done
+	clean   func(bson.Raw) bool
+	cancel  context.CancelFunc
+	conn    net.Conn
+	id      int32  // request id of the driver's command
+	own     int32  // request id of the last command of ours
+	tail    []byte // what the driver adds to a command: $db, lsid, $clusterTime, API version …
+	first   []byte // the first reply, a whole message: what the driver gets at the end
+	out     []byte // the message being built
+	in      []byte // the last reply, with Short
+	begun   time.Time
+	until   time.Duration   // the connection's deadline, since begun
+	writes  time.Duration   // with Short: that for writing
+	watched <-chan struct{} // of the context of the last Do, without Short
+	stop    func() bool     // ends its watch
+	bound   chan struct{}
+	give    chan given
+	done    chan struct{} // closed when the driver's command has returned
+	result  Outcome       // read after done
 
 	mu    sync.Mutex
 	busy  bool // a Do is under way
@@ -201,13 +201,13 @@ func (l *Line) Do(ctx context.Context, limit time.Time, elements, docs []byte) (
 // watch makes the end of ctx close the connection, through the driver. It costs nothing where ctx is that
 // of the Do before.
 func (l *Line) watch(ctx context.Context) {
-	if l.ctx == ctx {
+	if l.stop != nil && l.watched == ctx.Done() {
 		return
 	}
 	if l.stop != nil {
 		l.stop()
 	}
-	l.ctx, l.stop = ctx, context.AfterFunc(ctx, l.cancel)
+	l.watched, l.stop = ctx.Done(), context.AfterFunc(ctx, l.cancel)
 }
 
 // deadlineStep is by how much a connection's deadline may be late: a deadline that is set anew for every
@@ -254,35 +254,30 @@ func (l *Line) receive(ctx context.Context, limit time.Time) ([]byte, error) {
 	if !l.Short {
 		return read(l.conn, nil)
 	}
-	m, err := read(reader{l, ctx, limit}, l.in[:cap(l.in)])
+	m, err := read(readFunc(func(p []byte) (int, error) {
+		for {
+			n, err := l.conn.Read(p)
+			if n > 0 || !isTimeout(err) || !time.Now().Before(limit) {
+				return n, err
+			}
+			if ctx.Err() != nil {
+				return 0, context.Cause(ctx)
+			}
+			if err := l.look(limit); err != nil {
+				return 0, err
+			}
+		}
+	}), l.in[:cap(l.in)])
 	if err == nil && cap(m) <= keepBuffer {
 		l.in = m
 	}
 	return m, err
 }
 
-// reader reads from a Short line's connection until ctx ends or limit.
-type reader struct {
-	l     *Line
-	ctx   context.Context
-	limit time.Time
-}
+// readFunc is an io.Reader.
+type readFunc func([]byte) (int, error)
 
-// Read implements io.Reader.
-func (r reader) Read(p []byte) (int, error) {
-	for {
-		n, err := r.l.conn.Read(p)
-		if n > 0 || !isTimeout(err) || !time.Now().Before(r.limit) {
-			return n, err
-		}
-		if r.ctx.Err() != nil {
-			return 0, context.Cause(r.ctx)
-		}
-		if err := r.l.look(r.limit); err != nil {
-			return 0, err
-		}
-	}
-}
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
 func orCut(err error) error {
 	if err == nil {
