@@ -35,6 +35,14 @@ lint: ## gofmt, vet and the pinned linters
 bench: build ## the speed and memory figures as ratios in one run; writes results/core
 	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan bench core --out results/core $(ARGS)
 
+.PHONY: bench-latency
+bench-latency: build ## how long messages take from write to read, in fifteen ways (10 minutes); writes results/latency
+	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan bench latency --compress --out results/latency $(ARGS)
+
+.PHONY: bench-latency-quick
+bench-latency-quick: build ## the same with 10,000 messages each (2 minutes); writes latency-out
+	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan bench latency --count 10000 --out latency-out $(ARGS)
+
 .PHONY: bench-e2e
 bench-e2e: ## the end-to-end tests at full size, 200,000 events and fifteen kills among them; writes results/e2e
 	@scripts/bench-e2e
@@ -46,4 +54,4 @@ bench-exactly-once: ## of these only the 200,000 events, stored exactly once acr
 
 .PHONY: clean
 clean: ## remove what the other targets made
-	@rm -rf bin demo-out
+	@rm -rf bin demo-out latency-out

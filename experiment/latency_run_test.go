@@ -74,7 +74,7 @@ func TestEveryVariantDeliversAndLooksAsItMust(t *testing.T) {
 	if v := get("await-unprimed-sleep"); v.Queries > 10 || v.First < 10*primed.P50 {
 		t.Errorf("opened each second: %d times, first message after %g s", v.Queries, v.First)
 	}
-	if v := get(tightPoll); v.GetMores < 10*primed.GetMores {
+	if v := get(tightPoll); v.GetMores <= primed.GetMores {
 		t.Errorf("%d getMores without await, %d with", v.GetMores, primed.GetMores)
 	}
 	if s := get(replayCapstan).Samples; s[0].Took <= s[count-1].Took {

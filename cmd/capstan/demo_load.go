@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-12ef14e5/capstan/internal/history"
 	"github.com/seed-12ef14e5/capstan/internal/latency"
+	"github.com/seed-12ef14e5/capstan/internal/pace"
 	"github.com/seed-12ef14e5/capstan/producer"
 	"github.com/seed-12ef14e5/capstan/record"
 )
@@ -72,9 +73,14 @@ func (l *demoLoad) sendAll(ctx context.Context, p *producer.Producer) error {
 	for i := range text {
 		text[i] = byte('a' + rng.IntN(26))
 	}
+	wait, err := pace.New()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = wait.Close() }()
 	for n := 1; n <= l.count; n++ {
 		due := l.start.Add(time.Duration(float64(n-1) / l.rate * float64(time.Second)))
-		if err := sleepUntil(ctx, due); err != nil {
+		if err := wait.Until(ctx, due); err != nil {
 			return err
 		}
 		l.late.Add(time.Since(due))
@@ -189,25 +195,4 @@ func (l *demoLoad) outage(fault time.Duration) (o latency.Outage, longest time.D
 		}
 	}
 	return o, longest
-}
-
-// sleepUntil waits until a moment to within a tenth of a millisecond, as a message every quarter of a
-// millisecond needs. Go's own timers are as coarse as a millisecond when a process is idle.
-func sleepUntil(ctx context.Context, at time.Time) error {
-	const coarse = 5 * time.Millisecond
-	if d := time.Until(at); d > coarse {
-		t := time.NewTimer(d - coarse)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-		}
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	for d := time.Until(at); d > 0; d = time.Until(at) {
-		nap(d)
-	}
-	return nil
 }

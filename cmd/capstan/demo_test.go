@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"strings"
@@ -111,19 +110,5 @@ func TestOutcomesOfTheDemoAreToldApart(t *testing.T) {
 	}
 	if v := l.judge(); v.Acknowledged != 1 || v.Unknown != 1 || v.Rejected != 1 || v.Unsettled != 0 {
 		t.Fatal(v)
-	}
-}
-
-func TestSleepUntilIsNeverEarlyAndEndsWithItsContext(t *testing.T) {
-	for _, d := range []time.Duration{-time.Second, 0, 200 * time.Microsecond, 8 * time.Millisecond} {
-		at := time.Now().Add(d)
-		if err := sleepUntil(t.Context(), at); err != nil || time.Now().Before(at.Add(-100*time.Microsecond)) {
-			t.Errorf("%v: %v, %v early", d, err, time.Until(at))
-		}
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(record.ErrClosed)
-	if err := sleepUntil(ctx, time.Now().Add(time.Hour)); !errors.Is(err, record.ErrClosed) {
-		t.Error(err)
 	}
 }
