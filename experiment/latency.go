@@ -90,17 +90,14 @@ type VariantResult struct {
 type Figure struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
-	// AtLeast or AtMost is the target; the other one is 0.
+	// AtLeast or AtMost is the target, the other one 0; with neither it is there to compare.
 	AtLeast float64 `json:"at_least,omitempty"`
 	AtMost  float64 `json:"at_most,omitempty"`
 }
 
-// Met reports whether the target is reached.
+// Met reports whether the target is reached, if there is one.
 func (f Figure) Met() bool {
-	if f.AtLeast > 0 {
-		return f.Value >= f.AtLeast
-	}
-	return f.Value <= f.AtMost
+	return f.AtLeast > 0 && f.Value >= f.AtLeast || f.AtLeast == 0 && (f.AtMost == 0 || f.Value <= f.AtMost)
 }
 
 // Variant returns the result with that name, nil if there is none.

@@ -31,7 +31,11 @@ func (r *LatencyRun) figures() []Figure {
 		least("messages per second: replay ÷ floor-replay", a.Throughput/b.Throughput, 0.4)
 	})
 	both(tightPoll, awaitPrimed, func(a, b *VariantResult) {
-		least("consumer CPU: tight-poll ÷ await-primed", a.ConsumerCPU/b.ConsumerCPU, 10)
+		least("consumer CPU while messages come: tight-poll ÷ await-primed", a.ConsumerCPU/b.ConsumerCPU, 10)
+		least("consumer CPU while none come: tight-poll ÷ await-primed", a.WaitingCPU/b.WaitingCPU, 10)
+	})
+	both(tightPoll, floorPaced, func(a, b *VariantResult) {
+		out = append(out, Figure{Name: "consumer CPU while messages come: tight-poll ÷ floor", Value: a.ConsumerCPU / b.ConsumerCPU})
 	})
 	if v := r.Variant(awaitPrimed); v != nil && v.WaitingCPU > 0 {
 		most("share of a core that a waiting consumer uses", v.WaitingCPU, 0.01)

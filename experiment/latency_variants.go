@@ -2,7 +2,10 @@ package experiment
 
 import (
 	"fmt"
+	"math"
 	"time"
+
+	"github.com/dustin/go-humanize"
 )
 
 // variant is one row of the table.
@@ -46,6 +49,11 @@ const unprimedLead = 2400 * time.Millisecond
 // idleMeasure is how long an idle reader is watched.
 const idleMeasure = 5 * time.Second
 
+// setShare is by how much slower the variants on three members are paced. All members, the producer and
+// the consumer share one small machine here: at the rate of a standalone server they would measure how
+// long its queue is.
+const setShare = 3
+
 // Names of variants that figures are made of.
 const (
 	awaitPrimed        = "await-primed"
@@ -80,7 +88,11 @@ func (c *LatencyConfig) groups() [][]variant {
 		v.slices, v.deviation = 1, deviation
 		return v
 	}
-	rate := fmt.Sprintf("%.0f msg/s", c.Rate)
+	waiting := func(v variant) variant {
+		v.waits = true
+		return v
+	}
+	rate := perSecond(c.Rate)
 	primed := paced(awaitPrimed, "capstan's producer and tailer at "+rate, byCapstan, byCapstan)
 	primed.deviation, primed.waits = 0.000662, true
 	unpaced := flat(paced(awaitPrimedUnpaced, "capstan's producer and tailer, flat out", byCapstan, byCapstan))
@@ -94,12 +106,12 @@ func (c *LatencyConfig) groups() [][]variant {
 	rawReplay.name, rawReplay.what, rawReplay.send, rawReplay.read = floorReplay, "the ideal client's find of the same messages", byCapstan, end{who: Raw, style: styleFind}
 	set := func(name, what string, majority bool) variant {
 		v := paced(name, what, byCapstan, byCapstan)
-		v.set, v.majority = true, majority
+		v.set, v.majority, v.rate = true, majority, c.Rate/setShare
 		return v
 	}
 	all := [][]variant{
 		{alone(paced("sleep-poll", "tailable without await, 1 s sleep at the end of data", byCapstan, poll(styleSleep)), 0.29693)},
-		{alone(paced(tightPoll, "tailable without await, no sleep", byCapstan, poll(styleSpin)), 0.000739)},
+		{waiting(alone(paced(tightPoll, "tailable without await, no sleep", byCapstan, poll(styleSpin)), 0.000739))},
 		{spin},
 		{sleep},
 		{primed, paced(floorPaced, "the ideal client at "+rate+", same group commit", byRaw, byRaw)},
@@ -109,7 +121,7 @@ func (c *LatencyConfig) groups() [][]variant {
 		// The rate of these two is set when the one before is known.
 		{paced(naivePaced, "one InsertOne per message and a plain await cursor, at half its maximum", end{who: Driver}, byDriver),
 			paced(primedAtNaive, "capstan's producer and tailer at naive's rate", byCapstan, byCapstan)},
-		{set("majority", "three members, w: majority, majority-visible, "+rate, true), set("local", "the same, locally visible", false)},
+		{set("majority", "three members, w: majority, majority-visible, "+perSecond(c.Rate/setShare), true), set("local", "the same, locally visible", false)},
 	}
 	all = append(all, c.sweeps(primed, paced(floorPaced, "the ideal client", byRaw, byRaw), unpaced, flat(paced(floorUnpaced, "the ideal client, flat out", byRaw, byRaw)))...)
 	for _, g := range all {
@@ -162,3 +174,5 @@ func Variants() []string {
 	}
 	return names
 }
+
+func perSecond(rate float64) string { return humanize.Comma(int64(math.Round(rate))) + " msg/s" }
