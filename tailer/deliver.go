@@ -3,7 +3,6 @@ package tailer
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/seed-12ef14e5/capstan/record"
@@ -237,9 +236,6 @@ func (l *loop) handOver(ctx context.Context, out []record.Record, last *record.R
 	if len(out) > 0 {
 		select {
 		case l.out <- out:
-			// Next runs first, here and now: otherwise it waits until another thread has woken up, or until
-			// the next getMore is on its way.
-			runtime.Gosched()
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
