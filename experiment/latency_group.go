@@ -53,6 +53,7 @@ func (l *latencyRun) group(ctx context.Context, g []variant) (err error) {
 			v.rate = l.run.Variant(naiveUnpaced).Throughput / 2
 		}
 		l.cfg.Note(v.name + ": " + v.what)
+		l.cfg.Progress(v.name, 0, l.cfg.Count)
 		p, err := l.start(ctx, v)
 		if p != nil {
 			pairs = append(pairs, p)

@@ -151,20 +151,20 @@ type rawReader struct {
 }
 
 func newRawReader(ctx context.Context, j Job, c *counts) (*rawReader, error) {
-	conn, err := dialRaw(ctx, j.URI)
-	if err != nil {
-		return nil, err
-	}
-	r := &rawReader{job: j, counts: c, conn: conn}
-	if j.Latency.Style != styleFind { // a replay pays for its opening
-		if err := r.open(); err != nil {
-			return nil, errors.Join(err, conn.Close())
+	r := &rawReader{job: j, counts: c}
+	if j.Latency.Style != styleFind { // a replay pays for connecting and opening
+		if err := r.open(ctx); err != nil {
+			r.close(ctx)
+			return nil, err
 		}
 	}
 	return r, nil
 }
 
-func (r *rawReader) open() (err error) {
+func (r *rawReader) open(ctx context.Context) (err error) {
+	if r.conn, err = dialRaw(ctx, r.job.URI); err != nil {
+		return err
+	}
 	r.counts.queries.Add(1)
 	r.cursor, err = r.conn.Find(r.job.Database, r.job.Stream, raw.Query{Tailable: r.job.Latency.Style != styleFind})
 	return err
@@ -172,7 +172,7 @@ func (r *rawReader) open() (err error) {
 
 func (r *rawReader) read(ctx context.Context, n int64, got func(arrival)) error {
 	if r.cursor == nil {
-		if err := r.open(); err != nil {
+		if err := r.open(ctx); err != nil {
 			return err
 		}
 	}
@@ -223,4 +223,8 @@ func (r *rawReader) idle(ctx context.Context) error {
 	return nil
 }
 
-func (r *rawReader) close(context.Context) { _ = r.conn.Close() }
+func (r *rawReader) close(context.Context) {
+	if r.conn != nil {
+		_ = r.conn.Close()
+	}
+}

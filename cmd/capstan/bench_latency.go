@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/seed-12ef14e5/capstan/experiment"
@@ -147,7 +148,10 @@ func measureLatency(ctx context.Context, env *environ, cfg experiment.LatencyCon
 	cfg.Progress = func(name string, n, of int64) {
 		done.Add(n - before[name])
 		before[name] = n
-		s := fmt.Sprintf("%s: %d of %d messages", name, n, of)
+		s := fmt.Sprintf("%s: %s of %s messages", name, humanize.Comma(n), humanize.Comma(of))
+		if n == 0 {
+			s = name + ": running"
+		}
 		now.Store(&s)
 	}
 	bar := showProgress(env, cfg.Messages(), done.Load, func() string {
