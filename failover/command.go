@@ -65,7 +65,7 @@ func (d *database) insert(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
 	}
 	db := c.Database(d.name)
 	d.drop()
-	if !d.layer.direct.Load() {
+	if !d.layer.direct.Load() || !d.layer.reserve() {
 		// The driver copies the top level of a raw command and never looks into the array of documents.
 		return db.RunCommand(ctx, cmd).Raw()
 	}
@@ -74,8 +74,8 @@ func (d *database) insert(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
 		held, _ = bsoncore.AppendDocumentEnd(held, 0) // fails only on an index that is not one
 		return db.RunCommand(ctx, bson.Raw(held)).Raw()
 	})
-	switch {
-	case line != nil && d.layer.keep(line):
+	switch kept := d.layer.keep(line); {
+	case kept:
 		line.Short = true
 		// A new primary frees a writer from an old one that is silent.
 		d.line, d.unwatch = line, d.layer.onNewPrimary(true, line.Cut)

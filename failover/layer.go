@@ -40,18 +40,24 @@ type Layer struct {
 	// while nothing is known, since majority is understood everywhere.
 	standalone atomic.Bool
 	// dialer finds the connections of lines; direct is whether inserts may take them.
-	dialer *wire.Dialer
-	direct atomic.Bool
+	dialer   *wire.Dialer
+	direct   atomic.Bool
+	maxLines int
 
 	mu     sync.Mutex
 	client *mongo.Client // made at first use
 	lines  map[*wire.Line]struct{}
+	places int // of lines, and of those that are being made
 	closed bool
 }
 
-// minPool is how many connections a pool must allow so that a line can keep one: what resolves an unknown
-// outcome needs others.
-const minPool = 4
+const (
+	// minPool is how many connections a pool must allow for each that a line keeps: what resolves an
+	// unknown outcome needs others.
+	minPool = 4
+	// maxLines is how many writers of a layer may keep a connection each (of the driver's 100).
+	maxLines = 16
+)
 
 // New returns a Layer that connects, as base says, at the first write. base is copied, and may be
 // used for other clients. What the layer must decide by itself is overridden in its copy: retries
@@ -81,7 +87,11 @@ func New(base *options.ClientOptions, c Config) (*Layer, error) {
 		opts.SetConnectTimeout(c.AttemptTimeout)
 	}
 	// Who monitors commands wants to see all of them, which needs the driver.
-	if !c.Plain && opts.Monitor == nil && (opts.MaxPoolSize == nil || *opts.MaxPoolSize == 0 || *opts.MaxPoolSize >= minPool) {
+	l.maxLines = maxLines
+	if n := opts.MaxPoolSize; n != nil && *n > 0 {
+		l.maxLines = int(min(maxLines, *n/minPool))
+	}
+	if !c.Plain && opts.Monitor == nil && l.maxLines > 0 {
 		l.dialer = wire.NewDialer(opts.Dialer)
 		opts.SetDialer(l.dialer)
 		l.direct.Store(true)
@@ -128,19 +138,32 @@ func (l *Layer) connected() (*mongo.Client, error) {
 	return l.client, nil
 }
 
-// keep registers a line, so that Close can release it. It returns false, and releases it, if the layer
-// is closed.
+// reserve takes one of the places for lines, and reports whether there was one.
+func (l *Layer) reserve() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.places >= l.maxLines {
+		return false
+	}
+	l.places++
+	return true
+}
+
+// keep registers a line for a reserved place, so that Close can release it; nil gives the place back. It
+// returns false, and releases the line, if the layer is closed.
 func (l *Layer) keep(line *wire.Line) bool {
 	l.mu.Lock()
-	closed := l.closed
-	if !closed {
+	kept := line != nil && !l.closed
+	if kept {
 		l.lines[line] = struct{}{}
+	} else {
+		l.places--
 	}
 	l.mu.Unlock()
-	if closed {
+	if !kept && line != nil {
 		line.Release()
 	}
-	return !closed
+	return kept
 }
 
 // release gives a line's connection back to the driver.
@@ -148,7 +171,10 @@ func (l *Layer) release(line *wire.Line) {
 	line.Release()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.lines, line)
+	if _, ok := l.lines[line]; ok {
+		delete(l.lines, line)
+		l.places--
+	}
 }
 
 // Close ends the connections. Writes in progress are cut, and report what they know. It waits for

@@ -28,7 +28,8 @@ type StreamConfig struct {
 
 // StreamWriter writes messages to one stream, in order. Not safe for concurrent use: one call at a
 // time. Several writers on one stream are correct, and slow (capped inserts are serialised by the
-// server). It needs no closing; the Layer does.
+// server). It needs no closing; the Layer does. The first writers of a Layer keep a connection each
+// until then (see Config.Plain).
 type StreamWriter struct {
 	layer *Layer
 	srv   server
