@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-12ef14e5/capstan/experiment"
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
 )
 
@@ -27,6 +28,7 @@ func TestTheReadmeQuotesWhatItSaysItQuotes(t *testing.T) {
 	text := readFile(t, path)
 	want := text
 	for name, quote := range map[string]string{
+		"latency": latencies(t, filepath.Join("..", "results", "latency")),
 		"example": "```go" + between(t, readFile(t, "example_test.go"), "// begin\n", "\n// end") + "```\n",
 		"figures": tables(readFile(t, filepath.Join("..", "results", "core", "core.md"))),
 		"e2e":     endToEnd(readFile(t, filepath.Join("..", "results", "e2e", "run.txt"))),
@@ -50,6 +52,20 @@ func TestTheReadmeQuotesWhatItSaysItQuotes(t *testing.T) {
 func tables(report string) string {
 	_, body, _ := strings.Cut(report, "\n\n")
 	return strings.Trim(body, "\n") + "\n"
+}
+
+// latencies returns the table that summary.csv makes, the picture of all variants and the figures.
+func latencies(t *testing.T, dir string) string {
+	t.Helper()
+	run, err := experiment.ReadLatencyRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := experiment.LatencyTable(strings.NewReader(readFile(t, filepath.Join(dir, "summary.csv"))), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "![percentiles of the latency in each variant](results/latency/overview.png)\n\n" + table + "\n" + experiment.LatencyFigures(run.Figures)
 }
 
 // endToEnd returns the figures that the end-to-end tests printed, as a list, with what they ran on.
