@@ -176,16 +176,16 @@ func LatencyTable(summary io.Reader, run *LatencyRun) (string, error) {
 }
 
 func variantTable(w io.Writer, variants []VariantResult) {
-	fmt.Fprint(w, "| variant | stddev 2011 | stddev | stddev up to p99 | p50 | p99 | p99.9 | longest | first message | msg/s | consumer CPU | getMores | queries |\n",
-		"|---|"+strings.Repeat("--:|", 12)+"\n")
+	fmt.Fprint(w, "| variant | stddev 2011 | stddev | stddev up to p99 | p50 | p99 | p99.9 | longest | first message | msg/s | messages per insert | per read | consumer CPU | getMores | queries |\n",
+		"|---|"+strings.Repeat("--:|", 14)+"\n")
 	for _, v := range variants {
 		then := "–"
 		if v.Deviation2011 > 0 {
 			then = timeText(v.Deviation2011)
 		}
-		fmt.Fprintf(w, "| `%s` | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", v.Name, then,
+		fmt.Fprintf(w, "| `%s` | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", v.Name, then,
 			timeText(v.StdDev), timeText(v.StdDevP99), timeText(v.P50), timeText(v.P99), timeText(v.P999), timeText(v.Max), timeText(v.First),
-			countText(v.Throughput), cpuText(v.ConsumerCPU), countText(float64(v.GetMores)), countText(float64(v.Queries)))
+			countText(v.Throughput), meanText(v.InsertBatch), meanText(v.ReadBatch), cpuText(v.ConsumerCPU), countText(float64(v.GetMores)), countText(float64(v.Queries)))
 	}
 }
 
