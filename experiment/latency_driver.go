@@ -65,7 +65,6 @@ type driverReader struct {
 	counts *counts
 	wait   *pace.Waiter
 	cursor *mongo.Cursor
-	batch  int // what was left of the batch before the last document
 }
 
 func newDriverReader(ctx context.Context, j Job, c *counts) (_ *driverReader, err error) {

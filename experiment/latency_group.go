@@ -26,7 +26,6 @@ type pair struct {
 	result     VariantResult
 	seconds    float64 // of its slices
 	sent, seen slice   // the last answers, whose counters are totals
-	base       slice   // the reader's counters before the first message: what replay's reader starts with
 }
 
 // group runs variants that take turns, slice by slice.
@@ -245,21 +244,21 @@ func (l *latencyRun) finish(ctx context.Context, p *pair) error {
 }
 
 // describe fills in what the samples say.
-func (r *VariantResult) describe() {
-	v := make([]float64, len(r.Samples))
-	for i, s := range r.Samples {
-		v[i] = s.Took.Seconds()
+func (v *VariantResult) describe() {
+	secs := make([]float64, len(v.Samples))
+	for i, s := range v.Samples {
+		secs[i] = s.Took.Seconds()
 	}
-	r.N = int64(len(v))
-	if len(v) == 0 {
+	v.N = int64(len(secs))
+	if len(secs) == 0 {
 		return
 	}
-	r.First = v[0]
-	r.Mean, r.StdDev = deviation(v)
-	slices.Sort(v)
-	at := func(p float64) float64 { return v[min(max(int(math.Ceil(p*float64(len(v))))-1, 0), len(v)-1)] }
-	r.P50, r.P99, r.P999, r.Max = at(0.5), at(0.99), at(0.999), v[len(v)-1]
-	_, r.StdDevP99 = deviation(v[:int(math.Ceil(0.99*float64(len(v))))])
+	v.First = secs[0]
+	v.Mean, v.StdDev = deviation(secs)
+	slices.Sort(secs)
+	at := func(p float64) float64 { return secs[min(max(int(math.Ceil(p*float64(len(secs))))-1, 0), len(secs)-1)] }
+	v.P50, v.P99, v.P999, v.Max = at(0.5), at(0.99), at(0.999), secs[len(secs)-1]
+	_, v.StdDevP99 = deviation(secs[:int(math.Ceil(0.99*float64(len(secs))))])
 }
 
 // deviation returns the mean and the standard deviation.

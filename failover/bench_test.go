@@ -12,19 +12,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
-	"github.com/seed-12ef14e5/capstan/internal/wire"
 )
 
 // network is the least that can insert: one socket, one OP_MSG at a time, nothing looked at but "n".
 type network struct {
 	nc  net.Conn
 	buf []byte
-}
-
-func (w *network) held() bool { return false }
-
-func (w *network) direct(context.Context, bson.Raw, time.Time) (bson.Raw, error) {
-	return nil, wire.ErrReleased
 }
 
 func (w *network) insert(_ context.Context, cmd bson.Raw) (bson.Raw, error) {
