@@ -13,6 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 )
 
 // Election timing of a set that does not keep the server's defaults. The heartbeat must go down
@@ -127,18 +129,10 @@ func (c *Cluster) form(ctx context.Context, st state) error {
 	})
 }
 
-// initiate configures the set on its first member, unless it has a configuration.
+// initiate configures the set on its first member, unless it has a configuration. On a busy machine the
+// command may not even be sent, or take longer than its connection lives; it goes on then, and the
+// member's own word is what counts. Only an answer that says no is final.
 func (c *Cluster) initiate(ctx context.Context, st state) error {
-	var h hello
-	if err := waitFor(ctx, "answer of "+st.Members[0].Name, func() (err error) {
-		h, err = c.hello(ctx, st.Members[0])
-		return err
-	}); err != nil {
-		return err
-	}
-	if h.SetName != "" {
-		return nil // used again: it knows its set
-	}
 	members := bson.A{}
 	for i, m := range st.Members {
 		members = append(members, bson.D{{Key: "_id", Value: i}, {Key: "host", Value: m.addr()}})
@@ -150,10 +144,20 @@ func (c *Cluster) initiate(ctx context.Context, st state) error {
 			{Key: "heartbeatIntervalMillis", Value: heartbeatInterval.Milliseconds()},
 		}})
 	}
-	// No shorter deadline than the start's: the command is not repeatable, and on a busy machine it
-	// waits for the data files of all members.
-	var reply bson.Raw
-	if err := c.command(ctx, st.Members[0], true, bson.D{{Key: "replSetInitiate", Value: cfg}}, &reply); err != nil {
+	var refused error
+	err := waitFor(ctx, "the set's configuration", func() error {
+		h, err := c.hello(ctx, st.Members[0])
+		if err != nil || h.SetName != "" { // used again, or an earlier attempt got there
+			return err
+		}
+		var reply bson.Raw
+		err = c.command(ctx, st.Members[0], true, bson.D{{Key: "replSetInitiate", Value: cfg}}, &reply)
+		if mongoerr.IsInvalidSetConfig(err) {
+			refused, err = err, nil
+		}
+		return err
+	})
+	if err = errors.Join(refused, err); err != nil {
 		return fmt.Errorf("initiate replica set %s: %w", st.Set, err)
 	}
 	return nil

@@ -109,6 +109,7 @@ const (
 	codeAuthenticationFailed      = 18
 	codeNamespaceNotFound         = 26
 	codeNamespaceExists           = 48
+	codeInvalidSetConfig          = 93
 	codeMaxTimeMSExpired          = 50
 	codeUnknownReplWriteConcern   = 79
 	codeUnsatisfiableWriteConcern = 100

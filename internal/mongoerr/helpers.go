@@ -36,6 +36,9 @@ func IsView(err error) bool { return has(err, codeViewCommand, codeViewTail) }
 // IsNamespaceExists reports whether a create found a collection of that name.
 func IsNamespaceExists(err error) bool { return has(err, codeNamespaceExists) }
 
+// IsInvalidSetConfig reports whether a replica set's configuration was refused as such.
+func IsInvalidSetConfig(err error) bool { return has(err, codeInvalidSetConfig) }
+
 // IsNotFound reports whether the collection or database does not exist.
 func IsNotFound(err error) bool { return has(err, codeNamespaceNotFound) }
 
