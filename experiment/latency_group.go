@@ -74,6 +74,9 @@ func (l *latencyRun) group(ctx context.Context, g []variant) (err error) {
 	}
 	for _, p := range pairs {
 		if err := l.finish(ctx, p); err != nil {
+			if ctx.Err() != nil { // it ended the workers
+				err = errors.Join(context.Cause(ctx), err)
+			}
 			return fmt.Errorf("finish %s: %w", p.v.name, err)
 		}
 		l.run.Variants = append(l.run.Variants, p.result)

@@ -68,7 +68,7 @@ func (c LatencyConfig) withDefaults() LatencyConfig {
 	c.Count = cmp.Or(c.Count, DefaultLatencyCount)
 	c.Rate = cmp.Or(c.Rate, DefaultLatencyRate)
 	c.StreamBytes = cmp.Or(c.StreamBytes, DefaultLatencyStream)
-	c.Slices = cmp.Or(c.Slices, DefaultSlices)
+	c.Slices = cmp.Or(c.Slices, int(min(DefaultSlices, max(1, c.Count/10))))
 	c.Seed = cmp.Or(c.Seed, DefaultSeed)
 	if len(c.Payload) == 0 {
 		c.Payload = []int{DefaultPayload}
@@ -140,7 +140,7 @@ type latencyRun struct {
 
 // RunLatency runs the variants one after the other (those that are compared take turns) and returns
 // what they measured, with every sample; after an error, what was measured before it. It takes about
-// eight minutes with the defaults; ctx ends it, and its worker processes with it.
+// eleven minutes with the defaults; ctx ends it, and its worker processes with it.
 //
 // Errors: a LatencyConfig out of range, the server's, a worker's; and a message that was lost, doubled
 // or moved.

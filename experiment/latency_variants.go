@@ -3,6 +3,7 @@ package experiment
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -161,6 +162,18 @@ func (c *LatencyConfig) sweeps(primed, floor, unpaced, floorFlat variant) [][]va
 		step(fmt.Sprintf("@%dp", n), fmt.Sprintf("%d producers", n), set, unpaced)
 	}
 	return out
+}
+
+// VariantList returns a line for each variant, its name and what it does, for a help text.
+func VariantList() string {
+	var b strings.Builder
+	c := LatencyConfig{}.withDefaults()
+	for _, g := range c.groups() {
+		for _, v := range g {
+			fmt.Fprintf(&b, "  %-21s %s\n", v.name, v.what)
+		}
+	}
+	return strings.TrimRight(b.String(), "\n")
 }
 
 // Variants returns the names for LatencyConfig.Variants, in the order in which they run.

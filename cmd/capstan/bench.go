@@ -17,7 +17,7 @@ import (
 func newBenchCmd(env *environ) *cobra.Command {
 	cmd := newGroup("bench", "measure on this machine", `  capstan bench core                     # speed and memory, as ratios against an ideal client (5 minutes)
   capstan bench core --out results/core  # and keep the raw numbers
-  capstan bench latency                  # how long messages take, in a dozen ways of tailing (8 minutes)`)
+  capstan bench latency                  # how long messages take, in fifteen ways of tailing (11 minutes)`)
 	cmd.AddCommand(newBenchCoreCmd(env), newBenchLatencyCmd(env), newBenchWorkerCmd(env))
 	return cmd
 }

@@ -19,7 +19,6 @@ import (
 // latencyFlags are the flags of `capstan bench latency` that are no fields of its Config.
 type latencyFlags struct {
 	out      string
-	uri      string
 	compress bool
 	check    bool
 	compare  bool
@@ -30,7 +29,7 @@ func newBenchLatencyCmd(env *environ) *cobra.Command {
 	var flags latencyFlags
 	cmd := &cobra.Command{
 		Use:   "latency [--compare DIR1 DIR2]",
-		Short: "measure how long messages take from write to read, in a dozen ways of tailing",
+		Short: "measure how long messages take from write to read, in fifteen ways of tailing",
 		Long: `Repeats and extends an experiment of 2011 ("The tail of MongoDB"): one producer, one consumer that is
 started first, a capped collection that nothing is overwritten in, and the time from write to read of
 every message. Each variant tails in another way; the ones that are compared take turns, slice by slice.
@@ -38,10 +37,12 @@ every message. Each variant tails in another way; the ones that are compared tak
 The folder of --out gets a CSV (loc,val: index of the message, seconds) and a plot of every variant,
 summary.csv, HDR histogram logs, run.json, an overview plot and tables in Markdown.
 
-Servers of its own are started for it, a standalone one and one of three members, unless --uri names
-one. Nothing else should run on the machine meanwhile. Exit code 1 with --check: a target was missed.
+Servers of its own are started for it, a standalone one and one of three members, unless --uri or
+--uri-file names one (CAPSTAN_URI and the configuration file are not used). Nothing else should run on
+the machine meanwhile. Exit code 1 with --check: a target was missed.
 
-Variants: ` + strings.Join(experiment.Variants(), ", ") + ".",
+Variants:
+` + experiment.VariantList(),
 		Example: `  capstan bench latency --out results/latency
   capstan bench latency --variants await-primed,floor --count 20000
   capstan bench latency --variants await-primed --payload 100,1000,10000
@@ -53,6 +54,11 @@ Variants: ` + strings.Join(experiment.Variants(), ", ") + ".",
 			if len(args) > 0 {
 				return usageError("unexpected argument %q: without --compare there are none", args[0])
 			}
+			for _, name := range []string{"count", "rate"} { // 0 would be the default
+				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "0" {
+					return usageError("--%s is 0, it must be more", name)
+				}
+			}
 			return runBenchLatency(cmd.Context(), env, cfg, flags)
 		},
 	}
@@ -63,9 +69,8 @@ Variants: ` + strings.Join(experiment.Variants(), ", ") + ".",
 	f.Float64Var(&cfg.Rate, "rate", experiment.DefaultLatencyRate, "messages per second of the paced variants")
 	f.IntSliceVar(&cfg.Payload, "payload", []int{experiment.DefaultPayload}, "bytes of data in each message; more than one value: await-primed and floor with each")
 	f.IntSliceVar(&cfg.Producers, "producers", []int{1}, "producers of await-primed; more than one value: with each, the first being 1")
-	f.IntVar(&cfg.Slices, "slices", experiment.DefaultSlices, "how often two variants take turns")
+	f.IntVar(&cfg.Slices, "slices", 0, fmt.Sprintf("how often two variants take turns (default %d, or a tenth of --count)", experiment.DefaultSlices))
 	f.Uint64Var(&cfg.Seed, "seed", experiment.DefaultSeed, "seed of the payloads")
-	f.StringVar(&flags.uri, "uri", "", "a server of your own, instead of ones that are started for the experiment")
 	f.BoolVar(&flags.compress, "compress", false, "write the CSVs compressed (.csv.gz)")
 	f.BoolVar(&flags.check, "check", false, "exit with 1 if a target is missed")
 	f.BoolVar(&flags.compare, "compare", false, "print the ratios of two runs, given by their folders")
@@ -97,10 +102,19 @@ func runBenchLatency(ctx context.Context, env *environ, cfg experiment.LatencyCo
 		return fmt.Errorf("make results folder: %w", err)
 	}
 	cfg.Worker = func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench", "worker") }
-	cfg.OwnServer = flags.uri != ""
+	// Only a server that is named for this run: the one in the environment may be somebody's production.
+	uri := ""
+	switch set := env.settings.URI; {
+	case set.Source == "default":
+	case strings.HasPrefix(set.Source, "flag"), set.Source == "standard input":
+		uri = set.Text
+	default:
+		env.note("the server of %s is not used: servers are started for the experiment (yours: --uri or --uri-file)", set.Source)
+	}
+	cfg.OwnServer = uri != ""
 	cfg.Server = func(ctx context.Context, set bool) (experiment.LatencyServer, error) {
-		if flags.uri != "" {
-			return experiment.LatencyServer{URI: flags.uri, Stop: func(context.Context) error { return nil }}, nil
+		if uri != "" {
+			return experiment.LatencyServer{URI: uri, Stop: func(context.Context) error { return nil }}, nil
 		}
 		return benchServer(ctx, env, set)
 	}
@@ -110,6 +124,7 @@ func runBenchLatency(ctx context.Context, env *environ, cfg experiment.LatencyCo
 		return errors.Join(err, errNothingMeasured(run))
 	}
 	run.Machine.Commit = buildInfo().Commit
+	cfg.Slices = run.Settings.Slices
 	run.Machine.Command = latencyCommand(cfg)
 	if writeErr := run.Write(flags.out, flags.compress); writeErr != nil {
 		return errors.Join(err, writeErr)
