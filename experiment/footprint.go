@@ -3,6 +3,8 @@ package experiment
 import (
 	"context"
 	"fmt"
+
+	"github.com/seed-12ef14e5/capstan/internal/pace"
 )
 
 // Limits from the project's requirements.
@@ -54,7 +56,7 @@ func (c *core) idle(ctx context.Context) error {
 	}
 	defer func() { _ = c.conn.DropDatabase(db) }()
 	before := processCPU(c.cfg.ServerPID)
-	if err := c.settle(ctx, c.cfg.Idle); err != nil {
+	if err := pace.Sleep(ctx, c.cfg.Idle); err != nil {
 		return err
 	}
 	alone := processCPU(c.cfg.ServerPID) - before

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-12ef14e5/capstan/internal/latency"
+	"github.com/seed-12ef14e5/capstan/internal/pace"
 )
 
 // slicePatience is how much longer than planned a slice may take before its variant counts as hung.
@@ -163,7 +164,7 @@ func (l *latencyRun) both(ctx context.Context, p *pair, n int64, i int) error {
 	if i == 0 {
 		lead = p.v.lead
 	}
-	if err := pause(ctx, lead); err != nil {
+	if err := pace.Sleep(ctx, lead); err != nil {
 		return err
 	}
 	var err error
@@ -176,17 +177,6 @@ func (l *latencyRun) both(ctx context.Context, p *pair, n int64, i int) error {
 
 // sliceLead is how long a reader gets to be waiting before the next slice.
 const sliceLead = 20 * time.Millisecond
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
 
 func (l *latencyRun) serverCPU() float64 {
 	var sum float64

@@ -87,11 +87,7 @@ func (w *worker) wait() (Outcome, error) {
 	if err != nil {
 		return o, w.abandon(err)
 	}
-	_ = w.stdin.Close()
-	if err := w.cmd.Wait(); err != nil {
-		return o, fmt.Errorf("end worker %s %s: %w: %s", w.job.Who, w.job.What, err, w.said())
-	}
-	return o, nil
+	return o, w.end()
 }
 
 // abandon ends a worker that did not do what it should, and says what it said.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/seed-12ef14e5/capstan/internal/pace"
 )
 
 const benchStream = "stream"
@@ -62,7 +64,7 @@ func (c *core) produceOnce(ctx context.Context, who string, messages int64, payl
 	if err := tail.begin(); err != nil {
 		return Side{}, producer.abandon(err)
 	}
-	if err := c.settle(ctx, settleTime); err != nil {
+	if err := pace.Sleep(ctx, settleTime); err != nil {
 		return Side{}, producer.abandon(tail.abandon(err))
 	}
 	if err := producer.begin(); err != nil {
@@ -85,17 +87,6 @@ func (c *core) produceOnce(ctx context.Context, who string, messages int64, payl
 
 // settleTime is how long a tail gets to open before the producer starts.
 const settleTime = 300 * time.Millisecond
-
-func (c *core) settle(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
 
 func (j Job) as(what string) Job {
 	j.What = what

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-12ef14e5/capstan/experiment"
 	"github.com/seed-12ef14e5/capstan/internal/config"
 	"github.com/seed-12ef14e5/capstan/internal/latency"
+	"github.com/seed-12ef14e5/capstan/internal/pace"
 	"github.com/seed-12ef14e5/capstan/localcluster"
 )
 
@@ -145,7 +146,7 @@ func (d *demo) fault(ctx context.Context, c *localcluster.Cluster, r *demoResult
 	rng := rand.New(rand.NewPCG(d.seed, 2))
 	middle := max(1, int64(l.count)*int64(45+rng.IntN(11))/100)
 	for l.sent.Load() < middle {
-		if err := sleep(ctx, time.Millisecond); err != nil {
+		if err := pace.Sleep(ctx, time.Millisecond); err != nil {
 			return nil // the load says so
 		}
 	}
@@ -174,7 +175,7 @@ func (d *demo) fault(ctx context.Context, c *localcluster.Cluster, r *demoResult
 		return errors.New("nothing was acknowledged any more after the primary had been killed")
 	}
 	d.env.note("     writes are acknowledged again, by a new primary")
-	if err := sleep(ctx, demoSettle); err != nil {
+	if err := pace.Sleep(ctx, demoSettle); err != nil {
 		return nil
 	}
 	if _, err := c.Start(ctx, primary); err != nil {
@@ -245,15 +246,3 @@ func demoMembers(c *localcluster.Cluster) string {
 
 // seconds writes a duration for people.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
-
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

@@ -34,3 +34,16 @@ func (w *Waiter) Until(ctx context.Context, at time.Time) error {
 	}
 	return nil
 }
+
+// Sleep waits for d with an ordinary timer, where a millisecond does not matter, or until ctx ends: then
+// it returns its cause.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

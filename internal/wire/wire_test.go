@@ -57,6 +57,17 @@ func open(t *testing.T, edit func(*options.ClientOptions)) *world {
 	return w
 }
 
+// openBehind is open with a proxy in front of the server.
+func openBehind(t *testing.T) (*world, *faultnet.Proxy) {
+	t.Helper()
+	p, err := faultnet.Listen(t.Context(), mongotest.Standalone(t).Cluster.Members()[0].Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return open(t, func(o *options.ClientOptions) { o.ApplyURI("mongodb://" + p.Addr() + "/?directConnection=true") }), p
+}
+
 // elements are those of an insert of documents with the given _ids, but for its end.
 func (w *world) elements(ids ...int) []byte {
 	e := bsoncore.AppendStringElement(nil, "insert", w.coll.Name())
@@ -197,20 +208,14 @@ func TestASilentServerEndsACallInTime(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s short=%v", name, short), func(t *testing.T) {
 				t.Parallel()
-				d := mongotest.Standalone(t)
-				p, err := faultnet.Listen(t.Context(), d.Cluster.Members()[0].Addr)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = p.Close() }()
-				w := open(t, func(o *options.ClientOptions) { o.ApplyURI("mongodb://" + p.Addr() + "/?directConnection=true") })
+				w, p := openBehind(t)
 				l := w.line(0)
 				defer l.Release()
 				l.Short = short
 				p.BlackHole()
 				ctx, limit, want := end(t)
 				begun := time.Now()
-				_, err = l.Do(ctx, limit, w.elements(1), nil)
+				_, err := l.Do(ctx, limit, w.elements(1), nil)
 				if took := time.Since(begun); !errors.Is(err, want) || took > 10*time.Second { // I8, with room for a busy machine
 					t.Errorf("error %v after %s, want %v", err, took, want)
 				}
@@ -246,8 +251,9 @@ func TestCutFreesACallAndReleaseOneThatIsUnderWay(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.AfterFunc(200*time.Millisecond, func() { cut(l) })
-			if _, err := l.Do(t.Context(), soon(), w.elements(1), nil); err == nil || time.Now().After(soon()) {
-				t.Errorf("error %v", err)
+			limit := soon()
+			if _, err := l.Do(t.Context(), limit, w.elements(1), nil); err == nil || time.Now().After(limit) {
+				t.Errorf("error %v, %s before the limit", err, time.Until(limit))
 			}
 			if _, err := l.Do(t.Context(), soon(), w.elements(2), nil); !errors.Is(err, wire.ErrReleased) {
 				t.Errorf("afterwards: error %v", err)
@@ -277,17 +283,11 @@ func TestACompressedEncryptedOrCancelledCommandIsAnOrdinaryOne(t *testing.T) {
 
 func TestABrokenConnectionIsTheDriversError(t *testing.T) {
 	t.Parallel()
-	d := mongotest.Standalone(t)
-	p, err := faultnet.Listen(t.Context(), d.Cluster.Members()[0].Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = p.Close() }()
-	w := open(t, func(o *options.ClientOptions) { o.ApplyURI("mongodb://" + p.Addr() + "/?directConnection=true") })
+	w, p := openBehind(t)
 	l := w.line(0)
 	defer l.Release()
 	p.Cut()
-	_, err = l.Do(t.Context(), soon(), w.elements(1), nil)
+	_, err := l.Do(t.Context(), soon(), w.elements(1), nil)
 	if !mongo.IsNetworkError(err) {
 		t.Errorf("error %v (%T), want the driver's for a broken connection", err, err)
 	}
