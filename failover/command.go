@@ -94,7 +94,7 @@ func (d *database) direct(ctx context.Context, cmd bson.Raw, limit time.Time) (b
 	d.cmd = append(d.cmd[:0], cmd[4:len(cmd)-1]...)
 	// As the driver does: so that the server gives up what nobody waits for any more.
 	d.cmd = bsoncore.AppendInt64Element(d.cmd, "maxTimeMS", max(1, time.Until(limit).Milliseconds()))
-	reply, err := d.line.Do(ctx, limit, d.cmd, nil)
+	reply, err := d.line.Do(ctx, limit, d.cmd)
 	if cap(d.cmd) > keepBuffer {
 		d.cmd = nil
 	}

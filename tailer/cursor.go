@@ -131,7 +131,7 @@ func (c *cursor) more(ctx context.Context, limit time.Duration) {
 	var err error
 	if c.line != nil {
 		c.lines.sent("getMore")
-		reply, err = c.line.Do(ctx, time.Now().Add(limit), c.cmd, nil)
+		reply, err = c.line.Do(ctx, time.Now().Add(limit), c.cmd)
 		if c.line.Ended() {
 			c.release()
 		}

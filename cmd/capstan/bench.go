@@ -59,11 +59,9 @@ func runBenchCore(ctx context.Context, env *environ, cfg experiment.CoreConfig, 
 	cfg.URI = cluster.URI()
 	cfg.ServerPID = cluster.Members()[0].PID
 	cfg.Note = func(s string) { env.note("%s", s) }
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find own program: %w", err)
+	if cfg.Worker, err = benchWorker(); err != nil {
+		return err
 	}
-	cfg.Worker = func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench", "worker") }
 	report, err := experiment.RunCore(ctx, cfg)
 	if report == nil {
 		return err
@@ -93,6 +91,15 @@ func benchCommand(c experiment.CoreConfig) string {
 		s += " --only " + strings.Join(c.Only, ",")
 	}
 	return s
+}
+
+// benchWorker returns the command that runs newBenchWorkerCmd.
+func benchWorker() (func(context.Context) *exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find own program: %w", err)
+	}
+	return func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench", "worker") }, nil
 }
 
 // newBenchWorkerCmd is one side of a comparison, in a process of its own.

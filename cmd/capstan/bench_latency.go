@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"sync/atomic"
 
@@ -94,14 +93,13 @@ func compareLatency(env *environ, dirs []string) error {
 }
 
 func runBenchLatency(ctx context.Context, env *environ, cfg experiment.LatencyConfig, flags latencyFlags) error {
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find own program: %w", err)
-	}
 	if err := os.MkdirAll(flags.out, 0o755); err != nil { // before minutes of measuring
 		return fmt.Errorf("make results folder: %w", err)
 	}
-	cfg.Worker = func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "bench", "worker") }
+	var err error
+	if cfg.Worker, err = benchWorker(); err != nil {
+		return err
+	}
 	// Only a server that is named for this run: the one in the environment may be somebody's production.
 	uri := ""
 	switch set := env.settings.URI; {

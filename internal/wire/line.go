@@ -27,7 +27,6 @@ const (
 	bodyAt      = headerSize + 4 + 1 // behind the flags and the kind of the first section
 	maxMessage  = 48_000_000         // maxMessageSizeBytes
 	kindBody    = 0
-	kindDocs    = 1
 	moreToCome  = 1 << 1
 	checksumBit = 1 << 0
 )
@@ -152,13 +151,12 @@ func (l *Line) giveBack(message []byte, err error) {
 	}
 }
 
-// Do sends a command with the elements given, to which it adds what the driver adds, and docs, if not
-// empty, as a document sequence named "documents" (documents back to back). It returns the reply of a clean success,
-// which is the caller's. Otherwise the Line has ended, and it returns what the driver makes of that: a
+// Do sends a command with the elements given, to which it adds what the driver adds. It returns the reply
+// of a clean success, which is the caller's. Otherwise the Line has ended, and it returns what the driver makes of that: a
 // server's error, a broken connection, or the cause of ctx (at limit context.DeadlineExceeded) together
 // with the driver's error; ErrReleased if it had ended before. It returns when ctx ends or at limit,
 // whichever is earlier, as fast as the driver notices a cancelled context.
-func (l *Line) Do(ctx context.Context, limit time.Time, elements, docs []byte) (bson.Raw, error) {
+func (l *Line) Do(ctx context.Context, limit time.Time, elements []byte) (bson.Raw, error) {
 	l.mu.Lock()
 	if l.ended {
 		l.mu.Unlock()
@@ -169,7 +167,7 @@ func (l *Line) Do(ctx context.Context, limit time.Time, elements, docs []byte) (
 	if !l.Short {
 		l.watch(ctx)
 	}
-	reply, message, err := l.exchange(ctx, limit, elements, docs)
+	reply, message, err := l.exchange(ctx, limit, elements)
 	l.mu.Lock()
 	l.busy = false
 	l.mu.Unlock()
@@ -287,7 +285,7 @@ func orCut(err error) error {
 }
 
 // exchange sends a command and reads its reply. reply is nil if that is no clean success.
-func (l *Line) exchange(ctx context.Context, limit time.Time, elements, docs []byte) (reply bson.Raw, message []byte, err error) {
+func (l *Line) exchange(ctx context.Context, limit time.Time, elements []byte) (reply bson.Raw, message []byte, err error) {
 	l.own++
 	b := append(l.out[:0], make([]byte, 4)...)
 	b = binary.LittleEndian.AppendUint32(b, uint32(l.own))
@@ -297,11 +295,6 @@ func (l *Line) exchange(ctx context.Context, limit time.Time, elements, docs []b
 	b = append(b, kindBody)
 	b = binary.LittleEndian.AppendUint32(b, uint32(4+len(elements)+len(l.tail)+1))
 	b = append(append(append(b, elements...), l.tail...), 0)
-	if len(docs) > 0 {
-		b = append(b, kindDocs)
-		b = binary.LittleEndian.AppendUint32(b, uint32(4+len("documents\x00")+len(docs)))
-		b = append(append(b, "documents\x00"...), docs...)
-	}
 	binary.LittleEndian.PutUint32(b, uint32(len(b)))
 	if l.out = b; cap(b) > keepBuffer {
 		l.out = nil

@@ -128,7 +128,7 @@ func TestOneCommandOfTheDriversCarriesMany(t *testing.T) {
 				if !short {
 					ctx = t.Context()
 				}
-				reply, err := l.Do(ctx, soon(), w.elements(i), nil)
+				reply, err := l.Do(ctx, soon(), w.elements(i))
 				cancel() // of a Short line's command that has been answered: nothing happens
 				if n, _ := reply.Lookup("n").AsInt64OK(); err != nil || n != 1 {
 					t.Fatalf("insert %d: reply %v, error %v", i, reply, err)
@@ -139,7 +139,7 @@ func TestOneCommandOfTheDriversCarriesMany(t *testing.T) {
 			}
 			l.Release()
 			l.Release() // again: nothing
-			if _, err := l.Do(t.Context(), soon(), w.elements(1000), nil); !errors.Is(err, wire.ErrReleased) || w.count() != 101 {
+			if _, err := l.Do(t.Context(), soon(), w.elements(1000)); !errors.Is(err, wire.ErrReleased) || w.count() != 101 {
 				t.Errorf("Do after Release: error %v, %d documents", err, w.count())
 			}
 			// The connection is the driver's again, in order.
@@ -152,29 +152,15 @@ func TestOneCommandOfTheDriversCarriesMany(t *testing.T) {
 	}
 }
 
-func TestADocumentSequenceIsInsertedLikeAnArray(t *testing.T) {
-	t.Parallel()
-	w := open(t, nil)
-	l := w.line(0)
-	defer l.Release()
-	var docs []byte
-	for i := range 5000 {
-		docs = append(docs, bsoncore.NewDocumentBuilder().AppendInt32("_id", int32(i+1)).AppendString("text", "some more bytes").Build()...)
-	}
-	if _, err := l.Do(t.Context(), soon(), bsoncore.AppendStringElement(nil, "insert", w.coll.Name()), docs); err != nil || w.count() != 5001 {
-		t.Errorf("error %v, %d documents", err, w.count())
-	}
-}
-
 func TestAnErrorOfTheServersIsTheDrivers(t *testing.T) {
 	t.Parallel()
 	w := open(t, nil)
 	l := w.line(1, 2)
-	_, err := l.Do(t.Context(), soon(), w.elements(2), nil)
+	_, err := l.Do(t.Context(), soon(), w.elements(2))
 	if !mongo.IsDuplicateKeyError(err) {
 		t.Errorf("error %v (%T), want the driver's for a duplicate key", err, err)
 	}
-	if _, err := l.Do(t.Context(), soon(), w.elements(3), nil); !errors.Is(err, wire.ErrReleased) {
+	if _, err := l.Do(t.Context(), soon(), w.elements(3)); !errors.Is(err, wire.ErrReleased) {
 		t.Errorf("after an error: %v, want the line to have ended", err)
 	}
 	l.Release()
@@ -184,7 +170,7 @@ func TestAnErrorOfTheServersIsTheDrivers(t *testing.T) {
 	}
 	l = w.line(4)
 	defer l.Release()
-	if _, err := l.Do(t.Context(), soon(), bsoncore.AppendInt32Element(nil, "nonsense", 1), nil); err == nil {
+	if _, err := l.Do(t.Context(), soon(), bsoncore.AppendInt32Element(nil, "nonsense", 1)); err == nil {
 		t.Error("an unknown command gives no error")
 	} else if e, ok := errors.AsType[mongo.CommandError](err); !ok || e.Code != 59 {
 		t.Errorf("error %v (%T), want CommandNotFound", err, err)
@@ -215,7 +201,7 @@ func TestASilentServerEndsACallInTime(t *testing.T) {
 				p.BlackHole()
 				ctx, limit, want := end(t)
 				begun := time.Now()
-				_, err := l.Do(ctx, limit, w.elements(1), nil)
+				_, err := l.Do(ctx, limit, w.elements(1))
 				if took := time.Since(begun); !errors.Is(err, want) || took > 10*time.Second { // I8, with room for a busy machine
 					t.Errorf("error %v after %s, want %v", err, took, want)
 				}
@@ -252,10 +238,10 @@ func TestCutFreesACallAndReleaseOneThatIsUnderWay(t *testing.T) {
 			}
 			time.AfterFunc(200*time.Millisecond, func() { cut(l) })
 			limit := soon()
-			if _, err := l.Do(t.Context(), limit, w.elements(1), nil); err == nil || time.Now().After(limit) {
+			if _, err := l.Do(t.Context(), limit, w.elements(1)); err == nil || time.Now().After(limit) {
 				t.Errorf("error %v, %s before the limit", err, time.Until(limit))
 			}
-			if _, err := l.Do(t.Context(), soon(), w.elements(2), nil); !errors.Is(err, wire.ErrReleased) {
+			if _, err := l.Do(t.Context(), soon(), w.elements(2)); !errors.Is(err, wire.ErrReleased) {
 				t.Errorf("afterwards: error %v", err)
 			}
 		})
@@ -287,7 +273,7 @@ func TestABrokenConnectionIsTheDriversError(t *testing.T) {
 	l := w.line(0)
 	defer l.Release()
 	p.Cut()
-	_, err := l.Do(t.Context(), soon(), w.elements(1), nil)
+	_, err := l.Do(t.Context(), soon(), w.elements(1))
 	if !mongo.IsNetworkError(err) {
 		t.Errorf("error %v (%T), want the driver's for a broken connection", err, err)
 	}
