@@ -44,6 +44,8 @@ type Cluster struct {
 	st       state
 	children []*child // all that this process has started, ended ones too
 	down     bool
+	// injections are the faults in force that this process has injected.
+	injections []*Injection
 }
 
 // Open attaches to the cluster in dir that another process started, or that was started detached.

@@ -98,7 +98,7 @@ func TestAReplicaSetHasFastElectionsFromItsFirstConfiguration(t *testing.T) {
 func TestServerDefaultsKeepMongoDBsOwnTiming(t *testing.T) {
 	st := freshState(Config{Members: 3, ServerDefaults: true})
 	st.ExtraArgs = []string{"--setParameter", "enableTestCommands=1"}
-	args := st.args("/d", Member{Name: "m0", Dir: "/d/m0"}, 20000)
+	args := st.args("/d", Member{Name: "m0", Dir: "/d/m0"}, "", 20000)
 	for _, a := range args[:len(args)-2] {
 		if a == "--setParameter" {
 			t.Errorf("arguments %q", args)

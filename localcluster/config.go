@@ -14,6 +14,8 @@ const (
 	DefaultCacheMB = 256
 	// DefaultOplogMB bounds the disk that a replica set takes; mongod's own default is 5 % of the disk.
 	DefaultOplogMB = 1024
+	// MinDiskMB is the least for a member's disk: the journal takes 100 MB at a time.
+	MinDiskMB = 512
 	// DefaultStartTimeout is generous: three members on two busy cores were writable after 3 to 8 s.
 	DefaultStartTimeout = 2 * time.Minute
 )
@@ -45,6 +47,15 @@ type Config struct {
 	ExtraArgs []string
 	// StartTimeout bounds Start together with its context; 0 means DefaultStartTimeout.
 	StartTimeout time.Duration
+	// Network gives the cluster a network of its own: every member is on a machine of its own, a network
+	// namespace, joined by a bridge, and links can be cut (see Inject). Needs Linux and root, see
+	// CheckNetwork. Clients in this process use Dialer; other programs run on a Machine.
+	Network bool
+	// DiskMB gives each member a disk of that size, in memory, so that it can be full; its data end with
+	// the cluster then, also in a Dir that is kept. Needs Linux and root. 0 means the disk of this computer.
+	DiskMB int
+	// Set is the name of the replica set; "" means a random one, which no other program can take for its own.
+	Set string
 	// Label says what the cluster is for. Temporary finds clusters by it, so that a command line tool
 	// does not take a running test's cluster for its own. "" is a label, too.
 	Label string
@@ -76,6 +87,10 @@ func (c Config) validate() error {
 		return fmt.Errorf("localcluster: CacheMB is %d: mongod needs at least %d", c.CacheMB, DefaultCacheMB)
 	case c.OplogMB < 1:
 		return fmt.Errorf("localcluster: OplogMB is %d: must be positive", c.OplogMB)
+	case c.DiskMB != 0 && c.DiskMB < MinDiskMB:
+		return fmt.Errorf("localcluster: DiskMB is %d: mongod needs at least %d", c.DiskMB, MinDiskMB)
+	case c.Set != "" && c.Members == 1:
+		return fmt.Errorf("localcluster: Set is %q: a standalone server has none", c.Set)
 	case c.StartTimeout < 0:
 		return fmt.Errorf("localcluster: StartTimeout is %v: must be positive", c.StartTimeout)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -36,6 +37,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 	remote := !c.owner && c.st.Control != ""
 	c.mu.Unlock()
 	defer close(c.done)
+	c.endSteps()
 	var err error
 	switch {
 	case c.owner:
@@ -60,7 +62,7 @@ func (c *Cluster) downOwned(ctx context.Context) error {
 	}
 	err := c.stopAll(ctx)
 	c.spawn.close()
-	return errors.Join(err, c.removeTemporary(), c.lock.Close())
+	return errors.Join(err, c.undo(ctx), c.removeTemporary(), c.lock.Close())
 }
 
 func (c *Cluster) downDetached(ctx context.Context) error {
@@ -70,7 +72,28 @@ func (c *Cluster) downDetached(ctx context.Context) error {
 	}
 	err = c.stopAll(ctx)
 	c.spawn.close()
-	return errors.Join(err, c.removeTemporary(), lock.Close())
+	return errors.Join(err, c.undo(ctx), c.removeTemporary(), lock.Close())
+}
+
+// endSteps ends the faults that go on by themselves, so that they do not break or start anything
+// from here on. What faults have done goes with the servers and the network.
+func (c *Cluster) endSteps() {
+	c.mu.Lock()
+	injections := slices.Clone(c.injections)
+	c.mu.Unlock()
+	for _, i := range injections {
+		if i.stop != nil {
+			i.stop()
+		}
+	}
+}
+
+// undo removes what the cluster has made outside of its directory. It is done also when ctx has
+// ended, as nobody would do it later.
+func (c *Cluster) undo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+	defer cancel()
+	return c.network().remove(ctx)
 }
 
 // downRemote asks the owner, and waits for it to let go of the directory. If there is no owner any

@@ -1,6 +1,7 @@
 package localcluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/seed-12ef14e5/capstan/internal/retry"
@@ -91,6 +94,10 @@ func (c *Cluster) restartMember(ctx context.Context, m memberState) error {
 func (c *Cluster) claimPort(ctx context.Context, index int) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.st.Network != nil { // nobody else is on the member's machine
+		c.st.Members[index].Port = networkPort
+		return networkPort, nil
+	}
 	var lc net.ListenConfig
 	var last error
 next:
@@ -116,11 +123,12 @@ next:
 }
 
 // args returns the command line of a member.
-func (st state) args(dir string, m Member, port int) []string {
+func (st state) args(dir string, m Member, host string, port int) []string {
+	host = cmp.Or(host, loopback)
 	args := []string{
 		"--dbpath", m.dbpath(), // in this form and order: processes are recognised by it
 		"--port", strconv.Itoa(port),
-		"--bind_ip", "127.0.0.1", "--nounixsocket",
+		"--bind_ip", strings.Join(slices.Compact([]string{loopback, host}), ","), "--nounixsocket",
 		"--logpath", m.Log(), "--logappend",
 		"--wiredTigerCacheSizeGB", strconv.FormatFloat(float64(st.CacheMB)/1024, 'f', 2, 64),
 	}
@@ -173,7 +181,7 @@ func (c *Cluster) launch(ctx context.Context, ms memberState) error {
 	}
 	defer out.Close()
 	offset := fileSize(m.Log())
-	child, err := c.spawnMember(ctx, m, ms.Port, out)
+	child, err := c.spawnMember(ctx, m, ms, out)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", m.Name, err)
 	}
@@ -195,17 +203,21 @@ func (c *Cluster) launch(ctx context.Context, ms memberState) error {
 	return fmt.Errorf("start %s: mongod ended with %q; %s", m.Name, child.cmd.ProcessState, quoteLog(m.Log(), offset, m.out()))
 }
 
-func (c *Cluster) spawnMember(ctx context.Context, m Member, port int, out *os.File) (*child, error) {
+func (c *Cluster) spawnMember(ctx context.Context, m Member, ms memberState, out *os.File) (*child, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.down {
 		return nil, errors.New("the cluster is down")
 	}
 	// The server outlives the call that starts it.
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), c.st.Mongod, c.st.args(c.dir, m, port)...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), c.st.Mongod, c.st.args(c.dir, m, ms.Host, ms.Port)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = m.Dir, out, out
 	cmd.SysProcAttr = processAttr(c.st.Detach)
-	child, err := c.spawn.start(cmd)
+	var namespace string
+	if c.st.Network != nil {
+		namespace = c.st.Network.namespace(m.Name)
+	}
+	child, err := c.spawn.start(cmd, namespace)
 	if err == nil {
 		c.children = append(c.children, child)
 	}

@@ -34,8 +34,9 @@ type spawner struct {
 }
 
 type spawnRequest struct {
-	cmd  *exec.Cmd
-	done chan error
+	cmd       *exec.Cmd
+	namespace string // "": the host's
+	done      chan error
 }
 
 // newSpawner makes a spawner. Detached servers need no locked thread.
@@ -49,15 +50,23 @@ func newSpawner(locked bool) *spawner {
 		// children are dead.
 		runtime.LockOSThread()
 		for r := range s.requests {
-			r.done <- r.cmd.Start()
+			// Not back home afterwards: this thread does nothing but start servers.
+			var err error
+			if r.namespace != "" {
+				err = enterNamespace(r.namespace)
+			}
+			if err == nil {
+				err = r.cmd.Start()
+			}
+			r.done <- err
 		}
 	})
 	return s
 }
 
-// start starts cmd and reaps it when it ends. It must not be called after close.
-func (s *spawner) start(cmd *exec.Cmd) (*child, error) {
-	if err := s.fork(cmd); err != nil {
+// start starts cmd, in a network namespace if one is named, and reaps it when it ends. It must not be called after close.
+func (s *spawner) start(cmd *exec.Cmd, namespace string) (*child, error) {
+	if err := s.fork(cmd, namespace); err != nil {
 		return nil, err
 	}
 	c := &child{cmd: cmd, ended: make(chan struct{})}
@@ -68,11 +77,14 @@ func (s *spawner) start(cmd *exec.Cmd) (*child, error) {
 	return c, nil
 }
 
-func (s *spawner) fork(cmd *exec.Cmd) error {
-	if s.requests == nil {
+func (s *spawner) fork(cmd *exec.Cmd, namespace string) error {
+	if s.requests == nil && namespace == "" {
 		return cmd.Start()
 	}
-	r := spawnRequest{cmd: cmd, done: make(chan error, 1)}
+	if s.requests == nil {
+		return inNamespace(namespace, cmd.Start)
+	}
+	r := spawnRequest{cmd: cmd, namespace: namespace, done: make(chan error, 1)}
 	s.requests <- r
 	return <-r.done
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -48,6 +49,7 @@ type hello struct {
 	Secondary  bool          `bson:"secondary"`
 	SetName    string        `bson:"setName"`
 	ElectionID bson.ObjectID `bson:"electionId"`
+	Follows    string        `bson:"primary"`
 }
 
 func (h hello) role() string {
@@ -71,8 +73,15 @@ func (c *Cluster) connect(m memberState, anonymous bool) (*mongo.Client, error) 
 	if anonymous {
 		st.User = ""
 	}
+	var dialer options.ContextDialer = &net.Dialer{}
+	if st.Network != nil {
+		// From the member's own machine, over the loopback interface there, which no fault cuts: what we
+		// ask is about the member, not about the way to it. The first user is made from there as well.
+		m.Host = loopback
+		dialer = spaceDialer{namespace: st.Network.namespace(m.Name)}
+	}
 	uri := st.uri(c.dir, []memberState{m}, url.Values{"directConnection": {"true"}})
-	return mongo.Connect(options.Client().ApplyURI(uri).SetAppName("capstan-localcluster").
+	return mongo.Connect(options.Client().ApplyURI(uri).SetDialer(dialer).SetAppName("capstan-localcluster").
 		SetConnectTimeout(askTimeout).SetServerSelectionTimeout(askTimeout).SetRetryReads(false).SetRetryWrites(false))
 }
 
@@ -194,16 +203,8 @@ func (c *Cluster) writeNote(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var reply struct {
-		WriteConcernError bson.Raw `bson:"writeConcernError"`
-	}
-	note := bson.D{{Key: "appendOplogNote", Value: 1}, {Key: "data", Value: bson.D{{Key: "capstan", Value: "started"}}},
-		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}, {Key: "wtimeout", Value: (commandTimeout / 2).Milliseconds()}}}}
-	if err := c.command(ctx, m, false, note, &reply); err != nil {
-		return err
-	}
-	if reply.WriteConcernError != nil {
-		return fmt.Errorf("majority write: %v", reply.WriteConcernError)
+	if err := c.note(ctx, m, "majority"); err != nil {
+		return fmt.Errorf("majority write: %w", err)
 	}
 	return nil
 }

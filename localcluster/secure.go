@@ -39,8 +39,8 @@ func writeNew(path string, b []byte) error {
 }
 
 // writeCertificates makes a certificate authority and one certificate for all members, valid for
-// the loopback addresses. The authority's key is not kept.
-func writeCertificates(dir string) error {
+// the loopback addresses and those in a network of their own. The authority's key is not kept.
+func writeCertificates(dir string, members []memberState) error {
 	if _, err := os.Stat(filepath.Join(dir, serverFile)); err == nil {
 		return nil
 	}
@@ -68,6 +68,11 @@ func writeCertificates(dir string) error {
 		// Members of a set show the same certificate to each other as clients.
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	for _, m := range members {
+		if m.Host != "" {
+			server.IPAddresses = append(server.IPAddresses, net.ParseIP(m.Host))
+		}
 	}
 	serverDER, err := x509.CreateCertificate(rand.Reader, server, ca, key.Public(), caKey)
 	if err != nil {

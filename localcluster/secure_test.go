@@ -81,7 +81,7 @@ func listDatabases(t *testing.T, uri string) error {
 // I10: errors and logs of a cluster with credentials do not tell them.
 func TestThePasswordIsNotOnAnyCommandLine(t *testing.T) {
 	st := freshState(Config{Members: 3, Auth: true, TLS: true})
-	args := strings.Join(st.args("/d", Member{Name: "m0", Dir: "/d/m0"}, 20000), " ")
+	args := strings.Join(st.args("/d", Member{Name: "m0", Dir: "/d/m0"}, "", 20000), " ")
 	if st.Password == "" || strings.Contains(args, st.Password) {
 		t.Errorf("arguments %q", args)
 	}

@@ -1,6 +1,7 @@
 package localcluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -37,6 +38,11 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 			return nil, err
 		}
 		cfg.Mongod = path
+	}
+	if cfg.Network {
+		if err := CheckNetwork(); err != nil {
+			return nil, fmt.Errorf("start cluster: %w", err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.StartTimeout)
 	defer cancel()
@@ -122,6 +128,13 @@ func (c *Cluster) adopt(ctx context.Context, cfg Config, temporary bool) error {
 		if err := st.matches(cfg); err != nil {
 			return err
 		}
+		// What a killed owner has left is in an unknown state.
+		if err := st.Network.remove(ctx); err != nil {
+			return err
+		}
+	}
+	if cfg.Network {
+		st.Network = newNetwork()
 	}
 	st.Mongod, st.ExtraArgs = cfg.Mongod, cfg.ExtraArgs
 	st.CacheMB, st.OplogMB = cfg.CacheMB, cfg.OplogMB
@@ -134,7 +147,7 @@ func (c *Cluster) adopt(ctx context.Context, cfg Config, temporary bool) error {
 		}
 	}
 	if st.TLS {
-		if err := writeCertificates(c.dir); err != nil {
+		if err := writeCertificates(c.dir, st.Members); err != nil {
 			return err
 		}
 	}
@@ -168,10 +181,14 @@ func (c *Cluster) clear(ctx context.Context, st state) error {
 func freshState(cfg Config) state {
 	st := state{Version: stateVersion, TLS: cfg.TLS, ServerDefaults: cfg.ServerDefaults}
 	for i := range cfg.Members {
-		st.Members = append(st.Members, memberState{Name: fmt.Sprintf("m%d", i)})
+		m := memberState{Name: fmt.Sprintf("m%d", i)}
+		if cfg.Network {
+			m.Host, m.Port = fmt.Sprintf(memberAddress, firstMember+i), networkPort
+		}
+		st.Members = append(st.Members, m)
 	}
 	if cfg.Members > 1 {
-		st.Set = "capstan-" + randomHex(3)
+		st.Set = cmp.Or(cfg.Set, "capstan-"+randomHex(3))
 	}
 	if cfg.Auth {
 		st.User, st.Password = rootUser, randomHex(16)
@@ -189,6 +206,11 @@ func randomHex(bytes int) string {
 func (c *Cluster) bringUp(ctx context.Context) error {
 	if c.owner {
 		if err := c.listenForOthers(ctx); err != nil {
+			return err
+		}
+	}
+	if n := c.network(); n != nil {
+		if err := n.build(ctx, c.dir, c.st); err != nil {
 			return err
 		}
 	}
@@ -216,7 +238,7 @@ func (c *Cluster) abandon(ctx context.Context) error {
 	}
 	err := c.stopAll(ctx)
 	c.spawn.close()
-	return errors.Join(err, c.removeTemporary(), c.lock.Close())
+	return errors.Join(err, c.undo(ctx), c.removeTemporary(), c.lock.Close())
 }
 
 // sweep removes temporary directories whose owner died before it could (kill -9). The lock tells:

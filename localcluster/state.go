@@ -1,10 +1,12 @@
 package localcluster
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -41,7 +43,11 @@ type state struct {
 	CacheMB        int           `json:"cache_mb"`
 	OplogMB        int           `json:"oplog_mb"`
 	ExtraArgs      []string      `json:"extra_args,omitempty"`
-	Detach         bool          `json:"detach,omitempty"`
+	// Network is nil for a cluster on the loopback interface.
+	Network *network `json:"network,omitempty"`
+	// DiskMB is the size of each member's disk in memory; 0 is a directory.
+	DiskMB int  `json:"disk_mb,omitempty"`
+	Detach bool `json:"detach,omitempty"`
 	// Temporary: Start made the directory, so Down removes it.
 	Temporary bool   `json:"temporary,omitempty"`
 	Label     string `json:"label,omitempty"`
@@ -52,10 +58,17 @@ type state struct {
 
 type memberState struct {
 	Name string `json:"name"`
+	// Host is an address in the cluster's network; "" is the loopback interface of this computer.
+	Host string `json:"host,omitempty"`
 	Port int    `json:"port"`
 }
 
-func (m memberState) addr() string { return "127.0.0.1:" + strconv.Itoa(m.Port) }
+// loopback is an address of this computer, and one in each namespace of a network.
+const loopback = "127.0.0.1"
+
+func (m memberState) addr() string {
+	return net.JoinHostPort(cmp.Or(m.Host, loopback), strconv.Itoa(m.Port))
+}
 
 // loadState returns fs.ErrNotExist (wrapped) when dir holds no cluster.
 func loadState(dir string) (state, error) {
@@ -129,6 +142,10 @@ func (st state) matches(cfg Config) error {
 		return differs("tls", st.TLS, cfg.TLS)
 	case st.ServerDefaults != cfg.ServerDefaults:
 		return differs("server defaults", st.ServerDefaults, cfg.ServerDefaults)
+	case (st.Network != nil) != cfg.Network:
+		return differs("network", st.Network != nil, cfg.Network)
+	case cfg.Set != "" && st.Set != cfg.Set:
+		return differs("set", st.Set, cfg.Set)
 	}
 	return nil
 }

@@ -93,7 +93,7 @@ func TestTheStateSurvivesARoundTripAndAForeignOneIsRefused(t *testing.T) {
 }
 
 func TestTheURINamesMembersCredentialsAndTLS(t *testing.T) {
-	st := state{Members: []memberState{{"m0", 20001}, {"m1", 20002}}, User: "root", Password: "p@/:", TLS: true}
+	st := state{Members: []memberState{{Name: "m0", Port: 20001}, {Name: "m1", Port: 20002}}, User: "root", Password: "p@/:", TLS: true}
 	got := st.uri("/d", st.Members, url.Values{"replicaSet": {"s"}})
 	want := "mongodb://root:p%40%2F%3A@127.0.0.1:20001,127.0.0.1:20002/?authSource=admin&replicaSet=s&tls=true&tlsCAFile=%2Fd%2Fca.pem"
 	if got != want {
