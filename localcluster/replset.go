@@ -27,6 +27,12 @@ import (
 const (
 	electionTimeout   = time.Second
 	heartbeatInterval = 250 * time.Millisecond
+	// catchUpTimeout bounds how long a new primary looks for members that are ahead of it. It waits for a word of
+	// every member, so for a silent one until that counts as down, another electionTimeout later: without this
+	// bound writes were permitted 2.03 to 2.1 s after a freeze, with it after 1.26 to 1.38 s, and acknowledged by
+	// a majority after 1.4 to 1.9 s (mongod 6.0.5, six trials). What a majority had is on the new primary anyway;
+	// what only w: 1 had acknowledged is rolled back a little oftener.
+	catchUpTimeout = 250 * time.Millisecond
 )
 
 const (
@@ -151,6 +157,7 @@ func (c *Cluster) initiate(ctx context.Context, st state) error {
 		cfg = append(cfg, bson.E{Key: "settings", Value: bson.D{
 			{Key: "electionTimeoutMillis", Value: electionTimeout.Milliseconds()},
 			{Key: "heartbeatIntervalMillis", Value: heartbeatInterval.Milliseconds()},
+			{Key: "catchUpTimeoutMillis", Value: catchUpTimeout.Milliseconds()},
 		}})
 	}
 	var refused error
