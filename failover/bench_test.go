@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
 )
@@ -144,5 +146,67 @@ func BenchmarkCommand(b *testing.B) {
 		if _, _, err := w.insertCommand(docs, DefaultAttemptTimeout); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// The price of the layer over the driver: the same documents, the same server, the same write concern, in
+// turns, so that what else the machine does falls on both. "ratio" is the layer's speed over the driver's; it
+// is to be 0.95 at least.
+func BenchmarkInsertOne(b *testing.B) { sideBySide(b, 1) }
+
+func BenchmarkInsertMany(b *testing.B) { sideBySide(b, 1000) }
+
+func sideBySide(b *testing.B, n int) {
+	for name, d := range map[string]*mongotest.Deployment{"standalone": mongotest.Standalone(b), "replica set": mongotest.ReplicaSet(b)} {
+		b.Run(name, func(b *testing.B) {
+			db := d.DB(b)
+			l, err := New(d.Options(), Config{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = l.Close(context.WithoutCancel(b.Context())) })
+			concern := writeconcern.Majority()
+			if name == "standalone" {
+				concern = writeconcern.W1()
+			}
+			coll := db.Collection("driver", options.Collection().SetWriteConcern(concern))
+			w := l.Collection(db.Name(), "layer", CollectionConfig{})
+			batch := newBenchBatch(n, 100)
+			docs := make([]any, n)
+			for i := range docs {
+				docs[i] = batch.docs[i]
+			}
+			ours := func() (err error) {
+				if n == 1 {
+					return w.InsertOne(b.Context(), batch.docs[0])
+				}
+				_, err = w.InsertMany(b.Context(), batch.docs)
+				return err
+			}
+			theirs := func() (err error) {
+				if n == 1 {
+					_, err = coll.InsertOne(b.Context(), batch.docs[0])
+				} else {
+					_, err = coll.InsertMany(b.Context(), docs, options.InsertMany().SetOrdered(false))
+				}
+				return err
+			}
+			var layer, driver time.Duration
+			timed := func(sum *time.Duration, f func() error) {
+				batch.renew()
+				start := time.Now()
+				if err := f(); err != nil {
+					b.Fatal(err)
+				}
+				*sum += time.Since(start)
+			}
+			for b.Loop() {
+				timed(&layer, ours)
+				timed(&driver, theirs)
+			}
+			b.ReportMetric(float64(layer.Microseconds())/float64(b.N), "layer-µs/op")
+			b.ReportMetric(float64(driver.Microseconds())/float64(b.N), "driver-µs/op")
+			b.ReportMetric(driver.Seconds()/layer.Seconds(), "ratio")
+		})
 	}
 }

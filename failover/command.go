@@ -41,6 +41,8 @@ type server interface {
 	// returns wire.ErrReleased if nothing was sent.
 	held() bool
 	direct(ctx context.Context, cmd bson.Raw, limit time.Time) (bson.Raw, error)
+	// member is the address that direct goes to, as far as it is known.
+	member() string
 	// find runs a find command on the primary and returns all that it yields, and the operation time of
 	// the reply (zero on a standalone server).
 	find(ctx context.Context, cmd bson.D) ([]bson.Raw, bson.Timestamp, error)
@@ -55,6 +57,9 @@ type database struct {
 	line    *wire.Line
 	unwatch func()
 	cmd     []byte
+	addr    string // of the line
+	// plain: no line, ever.
+	plain bool
 }
 
 // insert runs it through the driver, and holds the connection for the next ones where that is possible.
@@ -65,7 +70,7 @@ func (d *database) insert(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
 	}
 	db := c.Database(d.name)
 	d.drop()
-	if !d.layer.direct.Load() || !d.layer.reserve() {
+	if d.plain || !d.layer.direct.Load() || !d.layer.reserve() {
 		// The driver copies the top level of a raw command and never looks into the array of documents.
 		return db.RunCommand(ctx, cmd).Raw()
 	}
@@ -77,6 +82,7 @@ func (d *database) insert(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
 	switch kept := d.layer.keep(line); {
 	case kept:
 		line.Short = true
+		d.addr = d.layer.primary.Addr()
 		// A new primary frees a writer from an old one that is silent.
 		d.line, d.unwatch = line, d.layer.onNewPrimary(true, line.Cut)
 	case line == nil && out.Err == nil:
@@ -87,6 +93,8 @@ func (d *database) insert(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
 
 // held reports whether direct can run a command.
 func (d *database) held() bool { return d.line != nil && !d.line.Ended() }
+
+func (d *database) member() string { return d.addr }
 
 // direct runs an insert on the line, until ctx ends or limit. The error is wire.ErrReleased if nothing was
 // sent.
@@ -156,56 +164,88 @@ func closeCursor(ctx context.Context, cur *mongo.Cursor) {
 	_ = cur.Close(ctx) // nothing is left to do about it
 }
 
+// insertion is an insert command that is being built. The documents are appended as they are.
+type insertion struct {
+	b         []byte
+	at, array int32
+	n         int
+}
+
+// begin starts a command in buf. uuid may be nil.
+func (l *Layer) begin(buf []byte, coll string, ordered bool, uuid *bson.Binary, timeout time.Duration) insertion {
+	var c insertion
+	c.at, c.b = bsoncore.AppendDocumentStart(buf[:0])
+	c.b = bsoncore.AppendStringElement(c.b, "insert", coll)
+	c.b = bsoncore.AppendBooleanElement(c.b, "ordered", ordered)
+	if uuid != nil {
+		c.b = bsoncore.AppendBinaryElement(c.b, "collectionUUID", uuid.Subtype, uuid.Data)
+	}
+	c.b = l.appendWriteConcern(c.b, timeout)
+	c.array, c.b = bsoncore.AppendArrayElementStart(c.b, "documents")
+	return c
+}
+
+// fits reports whether a document belongs into this command: the first always does.
+func (c *insertion) fits(doc bson.Raw) bool { return c.n == 0 || len(c.b)+len(doc) <= wantCommandSize }
+
+func (c *insertion) add(doc bson.Raw) {
+	c.b = append(c.b, byte(bson.TypeEmbeddedDocument))
+	c.b = append(strconv.AppendInt(c.b, int64(c.n), 10), 0)
+	c.b = append(c.b, doc...)
+	c.n++
+}
+
+// end returns the command, or an error about its first document.
+func (c *insertion) end() (bson.Raw, error) {
+	b, err := bsoncore.AppendArrayEnd(c.b, c.array)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = bsoncore.AppendDocumentEnd(b, c.at); err != nil {
+		return nil, err
+	}
+	c.b = b
+	if len(b) > maxCommandSize {
+		return nil, fmt.Errorf("%w: the command would have %d bytes", ErrTooLarge, len(b))
+	}
+	return bson.Raw(b), nil
+}
+
 // insertCommand builds the insert of as many of docs as fit, in the writer's buffer: it is valid
-// until the next call. The documents are appended as they are. An error is about docs[0].
+// until the next call. An error is about docs[0].
 func (w *StreamWriter) insertCommand(docs []bson.Raw, timeout time.Duration) (cmd bson.Raw, n int, err error) {
-	at, b := bsoncore.AppendDocumentStart(w.buf[:0])
-	b = bsoncore.AppendStringElement(b, "insert", w.coll)
-	b = bsoncore.AppendBooleanElement(b, "ordered", true)
-	b = bsoncore.AppendBinaryElement(b, "collectionUUID", w.cfg.UUID.Subtype, w.cfg.UUID.Data)
-	b = w.appendWriteConcern(b, timeout)
-	array, b := bsoncore.AppendArrayElementStart(b, "documents")
-	for n < min(len(docs), w.perCommand) {
-		doc := docs[n]
-		if n > 0 && len(b)+len(doc) > wantCommandSize {
+	c := w.layer.begin(w.buf, w.coll, true, &w.cfg.UUID, timeout)
+	for c.n < min(len(docs), w.perCommand) {
+		doc := docs[c.n]
+		if !c.fits(doc) {
 			break
 		}
 		if err = w.check(doc); err != nil {
 			break
 		}
-		b = append(b, byte(bson.TypeEmbeddedDocument))
-		b = append(strconv.AppendInt(b, int64(n), 10), 0)
-		b = append(b, doc...)
-		n++
+		c.add(doc)
 	}
-	w.buf = b
-	if n == 0 {
+	if c.n > 0 {
+		cmd, err = c.end()
+	}
+	w.buf = c.b
+	if err != nil && cmd == nil {
 		return nil, 0, err
 	}
-	if b, err = bsoncore.AppendArrayEnd(b, array); err != nil {
-		return nil, 0, err
-	}
-	if b, err = bsoncore.AppendDocumentEnd(b, at); err != nil {
-		return nil, 0, err
-	}
-	w.buf = b
-	if len(b) > maxCommandSize {
-		return nil, 0, fmt.Errorf("%w: the command would have %d bytes", ErrTooLarge, len(b))
-	}
-	return bson.Raw(b), n, nil
+	return cmd, c.n, nil
 }
 
 // appendWriteConcern asks for the majority with a wtimeout slightly under the attempt's deadline: so
 // a set without a majority answers "applied here, not committed" instead of nothing.
-func (w *StreamWriter) appendWriteConcern(b []byte, timeout time.Duration) []byte {
+func (l *Layer) appendWriteConcern(b []byte, timeout time.Duration) []byte {
 	at, b := bsoncore.AppendDocumentElementStart(b, "writeConcern")
-	if w.majority() {
+	if l.majority() {
 		b = bsoncore.AppendStringElement(b, "w", "majority")
 		b = bsoncore.AppendInt64Element(b, "wtimeout", max(1, (timeout-timeout/10).Milliseconds()))
 	} else {
 		b = bsoncore.AppendInt32Element(b, "w", 1)
 	}
-	if w.layer.cfg.Journal {
+	if l.cfg.Journal {
 		b = bsoncore.AppendBooleanElement(b, "j", true)
 	}
 	b, _ = bsoncore.AppendDocumentEnd(b, at) // fails only on an index that is not one
@@ -214,26 +254,33 @@ func (w *StreamWriter) appendWriteConcern(b []byte, timeout time.Duration) []byt
 
 // majority reports whether acknowledgements wait for the majority. On a standalone server w: 1 is
 // all there is: asking it for a majority would only wait for the journal (1.3 instead of 0.4 ms).
-func (w *StreamWriter) majority() bool {
-	return w.layer.cfg.WriteConcern == Majority && !w.layer.standalone.Load()
+func (l *Layer) majority() bool {
+	return l.cfg.WriteConcern == Majority && !l.standalone.Load()
 }
 
 // proves reports whether a reply without a write concern error says that what it speaks of stays.
-func (w *StreamWriter) proves() bool {
-	return w.layer.cfg.WriteConcern == Majority || w.layer.standalone.Load()
+func (l *Layer) proves() bool {
+	return l.cfg.WriteConcern == Majority || l.standalone.Load()
 }
 
 // check refuses what must not be sent: the bytes go into the command unseen.
 func (w *StreamWriter) check(doc bson.Raw) error {
+	if err := checkDocument(doc); err != nil {
+		return err
+	}
+	if w.cfg.Size > 0 && int64(len(doc)) > w.cfg.Size {
+		return fmt.Errorf("%w: it has %d bytes, the whole stream %d", ErrTooLarge, len(doc), w.cfg.Size)
+	}
+	return nil
+}
+
+func checkDocument(doc bson.Raw) error {
 	const header, least = 4, 5
 	if len(doc) < least || int64(binary.LittleEndian.Uint32(doc)) != int64(len(doc)) || doc[len(doc)-1] != 0 {
 		return ErrBadDocument
 	}
 	if len(doc) > record.MaxDocumentSize {
 		return fmt.Errorf("%w: it has %d bytes, a document may have %d", ErrTooLarge, len(doc), record.MaxDocumentSize)
-	}
-	if w.cfg.Size > 0 && int64(len(doc)) > w.cfg.Size {
-		return fmt.Errorf("%w: it has %d bytes, the whole stream %d", ErrTooLarge, len(doc), w.cfg.Size)
 	}
 	if len(doc) > header+5 && string(doc[header+1:header+5]) == "_id\x00" { // as a producer writes them
 		return nil
@@ -247,14 +294,17 @@ func (w *StreamWriter) check(doc bson.Raw) error {
 // findCommand builds a find on the stream, with a read concern that waits for the cluster time after,
 // unless that is zero.
 func (w *StreamWriter) findCommand(level string, after bson.Timestamp, filter bson.D, more ...bson.E) bson.D {
+	return findCommand(w.coll, &w.cfg.UUID, level, after, filter, more...)
+}
+
+func findCommand(coll string, uuid *bson.Binary, level string, after bson.Timestamp, filter bson.D, more ...bson.E) bson.D {
 	concern := bson.D{{Key: "level", Value: level}}
 	if !after.IsZero() {
 		concern = append(concern, bson.E{Key: "afterClusterTime", Value: after})
 	}
-	return append(bson.D{
-		{Key: "find", Value: w.coll},
-		{Key: "filter", Value: filter},
-		{Key: "collectionUUID", Value: w.cfg.UUID},
-		{Key: "readConcern", Value: concern},
-	}, more...)
+	cmd := bson.D{{Key: "find", Value: coll}, {Key: "filter", Value: filter}, {Key: "readConcern", Value: concern}}
+	if uuid != nil {
+		cmd = append(cmd, bson.E{Key: "collectionUUID", Value: *uuid})
+	}
+	return append(cmd, more...)
 }

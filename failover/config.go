@@ -12,14 +12,15 @@ const (
 	// DefaultAttemptTimeout: an attempt on a healthy set takes milliseconds. Two seconds let a loaded
 	// one finish, and are about what an election at electionTimeoutMillis 1000 takes anyway.
 	DefaultAttemptTimeout = 2 * time.Second
-	// DefaultBudget outlives the longest outages measured with MongoDB's own settings (25 s for a frozen
-	// primary, facts of mongod 6.0.5) by a second election.
-	DefaultBudget = 60 * time.Second
+	// DefaultBudget is an operator's patience and not an election's length (25 s at most with MongoDB's own
+	// settings, measured on mongod 6.0.5): until then someone may restart a host or mend a cable. On a stream that
+	// rolls over faster, the eviction rule ends a call earlier.
+	DefaultBudget = 5 * time.Minute
 	// MinAttemptTimeout is the least that Config accepts: below it, busy machines time out when idle.
 	MinAttemptTimeout = 50 * time.Millisecond
 )
 
-// WriteConcern says when a message counts as written.
+// WriteConcern says when a document counts as written.
 type WriteConcern uint8
 
 // The write concerns.
@@ -34,12 +35,15 @@ const (
 
 // Config configures a Layer. The zero Config is valid.
 type Config struct {
+	// Profile is the set of settings that the fields below have unless they are set; "" means
+	// ProfileDefault. Choose it by the settings of the replica set: see Profile.Settings.
+	Profile Profile
 	// AttemptTimeout bounds one attempt, and one read that resolves an unknown outcome: finding the
-	// server, connecting, sending, waiting for the majority. 0 means DefaultAttemptTimeout; the least is
-	// MinAttemptTimeout. It is also how long a silent primary goes unnoticed.
+	// server, connecting, sending, waiting for the majority. 0 means the profile's; the least is
+	// MinAttemptTimeout. It is also how long a silent member goes unnoticed.
 	AttemptTimeout time.Duration
-	// Budget bounds one call of WriteBatch, whatever its context says. 0 means DefaultBudget. It must be
-	// at least AttemptTimeout, and should be shorter than what the stream retains.
+	// Budget bounds one call, whatever its context says. 0 means timeoutMS of the connection string, or else the
+	// profile's. It must be at least AttemptTimeout, and should be shorter than what a stream retains.
 	Budget time.Duration
 	// WriteConcern is Majority unless set.
 	WriteConcern WriteConcern
@@ -57,29 +61,48 @@ type Config struct {
 }
 
 // Hooks observe a Layer. Nil funcs are skipped. They are called by the goroutine that is inside
-// WriteBatch, so writers that run at the same time call them at the same time.
+// the call, so calls that run at the same time call them at the same time.
 type Hooks struct {
-	// OnAttempt is called after every command to the server, whatever came of it.
+	// OnAttempt is called after every attempt, whatever came of it.
 	OnAttempt func(Attempt)
 	// OnRetry is called before the wait that follows a failed attempt.
 	OnRetry func(Retry)
-	// OnOutage is called when a writer makes progress again, or gives up.
+	// OnOutage is called when a writer or reader makes progress again, or gives up.
 	OnOutage func(Outage)
 }
 
-// Attempt is one command that was sent, or that could not be.
+// Kind says what an attempt is.
+type Kind string
+
+// The kinds of attempts.
+const (
+	KindInsert  Kind = "insert"  // an insert command
+	KindResolve Kind = "resolve" // a read that finds out what became of an insert, or prepares for that
+	KindRead    Kind = "read"    // a read for the caller
+	KindStep    Kind = "step"    // a step of Do
+)
+
+// Attempt is one command that was sent, or that could not be; for Read, Do and DoRead one run of their
+// function.
 type Attempt struct {
+	Kind Kind
+	// Name is the collection ("database.collection"), or what the caller of Read, Do or DoRead called it.
+	Name string
+	// Member is the address of the server that it went to: "" if none was found, and for Do and DoRead.
+	Member string
 	// Start and Took say when, and for how long.
 	Start time.Time
 	Took  time.Duration
-	// Documents is the number of messages in an insert, 0 for a read.
+	// Documents is the number of documents in an insert, else 0.
 	Documents int
 	// Err is nil if the server did all of it.
 	Err error
 }
 
-// Retry says why a writer tries again.
+// Retry says why a call tries again.
 type Retry struct {
+	// Name is as in Attempt.
+	Name string
 	// Attempt counts the failed attempts since the last progress: 1, 2, 3 …
 	Attempt int
 	// Event says in a few words what happened; Code is the server's error code, 0 if it did not answer.
@@ -102,16 +125,20 @@ type Outage struct {
 }
 
 func (c Config) withDefaults() Config {
+	s := c.Profile.Settings()
 	if c.AttemptTimeout == 0 {
-		c.AttemptTimeout = DefaultAttemptTimeout
+		c.AttemptTimeout = s.AttemptTimeout
 	}
 	if c.Budget == 0 {
-		c.Budget = max(DefaultBudget, c.AttemptTimeout)
+		c.Budget = max(s.Budget, c.AttemptTimeout)
 	}
 	return c
 }
 
 func (c Config) validate() error {
+	if err := c.Profile.validate(); err != nil {
+		return err
+	}
 	switch {
 	case c.AttemptTimeout < MinAttemptTimeout:
 		return fmt.Errorf("field AttemptTimeout is %v; it must be at least %v", c.AttemptTimeout, MinAttemptTimeout)

@@ -221,7 +221,7 @@ func TestANewPrimaryCutsTheAttemptInFlight(t *testing.T) {
 					}
 				}()
 				start := time.Now()
-				err = l.attempt(t.Context(), 1, func(ctx context.Context) error {
+				err = l.attempt(t.Context(), Attempt{}, true, func(ctx context.Context) error {
 					<-ctx.Done()
 					return context.Cause(ctx)
 				})
@@ -268,7 +268,6 @@ func TestWrongConfigurationIsNamed(t *testing.T) {
 		want string // "": valid
 	}{
 		{nil, Config{}, ""},
-		{options.Client().ApplyURI("mongodb://h/?w=1&retryWrites=true&timeoutMS=5"), Config{AttemptTimeout: 2 * time.Minute}, ""},
 		{nil, Config{AttemptTimeout: time.Millisecond}, "AttemptTimeout"},
 		{nil, Config{AttemptTimeout: time.Second, Budget: time.Millisecond}, "Budget"},
 		{nil, Config{WriteConcern: 9}, "WriteConcern"},

@@ -319,6 +319,8 @@ type lossy struct {
 
 func (l *lossy) held() bool { return false }
 
+func (l *lossy) member() string { return "" }
+
 func (l *lossy) direct(context.Context, bson.Raw, time.Time) (bson.Raw, error) {
 	return nil, wire.ErrReleased
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
+	"github.com/seed-12ef14e5/capstan/record"
 )
 
 // Reasons inside a *record.RejectedError that are found before sending.
@@ -28,10 +31,25 @@ var errEvicted = errors.New("the stream has overwritten everything that was in i
 // errUncommitted is the reason to look again.
 var errUncommitted = errors.New("the primary has the messages, and the majority has not yet")
 
-// ReplacedError says that the stream is not the collection that it was when the writer was made:
+// ConflictError says that another document is stored under our _id: somebody else's, or an earlier version of
+// ours. It is the reason inside a *record.RejectedError, and wraps record.ErrExists.
+type ConflictError struct {
+	// Namespace is the collection, "database.collection".
+	Namespace string
+	ID        record.ID
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("%s holds another document under _id %s", e.Namespace, e.ID)
+}
+
+// Unwrap returns record.ErrExists.
+func (e *ConflictError) Unwrap() error { return record.ErrExists }
+
+// ReplacedError says that the stream or collection is not the one that it was when the writer was made:
 // someone dropped, re-created or renamed it. Nothing more can be written.
 type ReplacedError struct {
-	// Namespace is the stream's name, "database.collection"; UUID is what the writer was made for.
+	// Namespace is its name, "database.collection"; UUID is what the writer was made for.
 	Namespace string
 	UUID      bson.Binary
 	// Renamed is the collection's present name in the same database, "" if it does not exist any more.
@@ -41,10 +59,19 @@ type ReplacedError struct {
 
 func (e *ReplacedError) Error() string {
 	if e.Renamed != "" {
-		return fmt.Sprintf("stream %s was renamed to %s: start anew with that name", e.Namespace, e.Renamed)
+		return fmt.Sprintf("%s was renamed to %s: start anew with that name", e.Namespace, e.Renamed)
 	}
-	return fmt.Sprintf("stream %s was dropped, and perhaps created again: look at what is there now, and start anew", e.Namespace)
+	return fmt.Sprintf("%s was dropped, and perhaps created again: look at what is there now, and start anew", e.Namespace)
 }
 
 // Unwrap returns the server's error.
 func (e *ReplacedError) Unwrap() error { return e.Err }
+
+// replaced turns a UUID mismatch into a *ReplacedError and leaves any other error alone.
+func replaced(ns string, uuid bson.Binary, err error) error {
+	name, ok := mongoerr.ActualCollection(err)
+	if !ok {
+		return err
+	}
+	return &ReplacedError{Namespace: ns, UUID: uuid, Renamed: name, Err: err}
+}

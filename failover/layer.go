@@ -1,10 +1,13 @@
-// Package failover does one thing: it does an idempotent write until its outcome is known, through
-// elections, frozen hosts and cut cables.
+// Package failover does one thing: it does what is idempotent (an insert, a read, a step of the caller's)
+// until its outcome is known, through elections, frozen hosts and cut cables.
 //
 // It promises that a write it reports as applied is stored, and committed by the majority of a
-// replica set (I1); that a message is stored at most once while the stream retains it; that a batch
-// is stored in its order (I4); and that every call returns by its deadline + 250 ms (I8). What it
+// replica set (I1); that a document is stored at most once while the collection retains it; that a batch on a
+// stream is stored in its order (I4); and that every call returns by its deadline + 250 ms (I8). What it
 // cannot find out within its budget it reports as unknown, with the ids, and never as a failure.
+//
+// StreamWriter writes to capped collections, CollectionWriter to ordinary ones; Read, Find and FindOne
+// read; Do and DoRead run steps that another package makes.
 //
 // DESIGN.md in this folder says how, and why not more simply.
 package failover
@@ -16,7 +19,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -27,15 +29,14 @@ import (
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
-// heartbeatInterval is how often the client asks each server how it is, and the least that the driver
-// accepts. A silent member is known as such after this plus the connect timeout.
-const heartbeatInterval = 500 * time.Millisecond
-
-// Layer owns a client for writes and hands out writers that share it. Safe for concurrent use.
+// Layer owns a client and hands out writers that share it. Safe for concurrent use.
 type Layer struct {
-	cfg     Config
-	opts    *options.ClientOptions
-	primary topology.Primary
+	cfg  Config
+	opts *options.ClientOptions
+	// overridden names the options that are not as the caller asked; it is logged when the layer connects.
+	overridden []string
+	primary    topology.Primary
+	avoided    avoided
 	// standalone is whether the last topology seen is a single server without a replica set; false
 	// while nothing is known, since majority is understood everywhere.
 	standalone atomic.Bool
@@ -59,33 +60,32 @@ const (
 	maxLines = 16
 )
 
-// New returns a Layer that connects, as base says, at the first write. base is copied, and may be
+// New returns a Layer that connects, as base says, at its first use. base is copied, and may be
 // used for other clients. What the layer must decide by itself is overridden in its copy: retries
-// are off (a hidden second attempt of the driver turns a clear answer into a misleading one), there
-// is no client-wide timeout, and no timeout is longer than Config.AttemptTimeout.
+// are off (a hidden second attempt of the driver turns a clear answer into a misleading one), no timeout is
+// longer than Config.AttemptTimeout, and none is 0. timeoutMS becomes the budget. One log line says, when the
+// layer connects, what is overridden; DESIGN.md has the table.
 //
-// The error is about base or c. New does no I/O.
+// The error is about base, which may ask for less than the layer promises (w=1), or c. New does no I/O.
 func New(base *options.ClientOptions, c Config) (*Layer, error) {
-	c = c.withDefaults()
-	if err := c.validate(); err != nil {
-		return nil, fmt.Errorf("configure failover layer: %w", err)
-	}
 	if base == nil {
 		base = options.Client()
 	}
 	opts := *base
-	if err := opts.Validate(); err != nil {
+	err := opts.Validate()
+	if err == nil {
+		c, err = c.adopt(&opts)
+	}
+	if err == nil {
+		c = c.withDefaults()
+		err = c.validate()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("configure failover layer: %w", err)
 	}
 	l := &Layer{cfg: c, opts: &opts, lines: make(map[*wire.Line]struct{})}
 	l.cfg.Logger = c.Logger.With().Str("component", "failover").Logger()
-	opts.SetRetryWrites(false).SetRetryReads(false)
-	opts.Timeout = nil
-	opts.SetHeartbeatInterval(heartbeatInterval)
-	opts.SetServerSelectionTimeout(c.AttemptTimeout)
-	if opts.ConnectTimeout == nil || *opts.ConnectTimeout == 0 || *opts.ConnectTimeout > c.AttemptTimeout {
-		opts.SetConnectTimeout(c.AttemptTimeout)
-	}
+	l.overridden = override(&opts, c)
 	// Who monitors commands wants to see all of them, which needs the driver.
 	l.maxLines = maxLines
 	if n := opts.MaxPoolSize; n != nil && *n > 0 {
@@ -108,6 +108,7 @@ func (l *Layer) kindMonitor(next *event.ServerMonitor) *event.ServerMonitor {
 	}
 	after := m.TopologyDescriptionChanged
 	m.TopologyDescriptionChanged = func(e *event.TopologyDescriptionChangedEvent) {
+		l.avoided.back(e)
 		for _, s := range e.NewDescription.Servers {
 			if s.Kind != "Unknown" {
 				l.standalone.Store(s.Kind == "Standalone")
@@ -129,11 +130,18 @@ func (l *Layer) connected() (*mongo.Client, error) {
 		return nil, record.ErrClosed
 	}
 	if l.client == nil {
-		c, err := mongo.Connect(l.opts) // starts the monitoring; waits for nothing
+		opts := *l.opts
+		d, err := newDeployment(&opts, &l.avoided)
+		if err != nil {
+			return nil, fmt.Errorf("connect: %w", err)
+		}
+		opts.Deployment = d
+		c, err := mongo.Connect(&opts) // starts the monitoring; waits for nothing
 		if err != nil {
 			return nil, fmt.Errorf("connect: %w", err)
 		}
 		l.client = c
+		l.sayOverridden()
 	}
 	return l.client, nil
 }

@@ -15,7 +15,7 @@ import (
 const maxLookUp = 5000
 
 func (w *StreamWriter) find(ctx context.Context, cmd bson.D) (docs []bson.Raw, at bson.Timestamp, err error) {
-	err = w.layer.attempt(ctx, 0, func(ctx context.Context) (err error) {
+	err = w.layer.attempt(ctx, Attempt{Kind: KindResolve, Name: w.ns}, true, func(ctx context.Context) (err error) {
 		docs, at, err = w.srv.find(ctx, cmd)
 		return err
 	})
@@ -27,7 +27,7 @@ func (w *StreamWriter) readFailed(err error) error {
 	if mongoerr.Classify(err).Read == mongoerr.ReadRetry {
 		return err
 	}
-	return final{w.replaced(err)}
+	return final{replaced(w.ns, w.cfg.UUID, err)}
 }
 
 // readBack finds out which of the documents that may be stored are, and moves base over them. It
@@ -57,7 +57,7 @@ func (w *StreamWriter) readBack(ctx context.Context, b *batch) error {
 			return err
 		}
 		if doc := committed[ids[0]]; doc != nil && !w.same(docs[0], doc) {
-			return final{w.rejected(b, record.ErrExists)}
+			return final{w.rejected(b, &ConflictError{Namespace: w.ns, ID: ids[0]})}
 		}
 		n = w.prefix(docs, ids, committed)
 	}
@@ -111,7 +111,7 @@ func (w *StreamWriter) prefix(docs []bson.Raw, ids []record.ID, stored map[recor
 // missing decides what to do when the primary does not have docs[base].
 func (w *StreamWriter) missing(ctx context.Context, b *batch, anchored bool) error {
 	switch {
-	case b.duplicate && w.proves():
+	case b.duplicate && w.layer.proves():
 		// I1: the server said that the _id is taken, committed by the majority; since then the document
 		// was evicted, or deleted. It was stored.
 		b.base++

@@ -18,6 +18,46 @@ func SameMessage(ours, stored bson.Raw) bool {
 	return contains(ours, stored) && contains(stored, ours)
 }
 
+// SameDocument reports whether two documents have equal fields, in any order (the server moves _id to the
+// front). At the top level ts is not compared, nor a timestamp that is empty in ours: the server fills these.
+func SameDocument(ours, stored bson.Raw) bool {
+	a, errA := ours.Elements()
+	b, errB := stored.Elements()
+	if errA != nil || errB != nil || len(a) != len(b) {
+		return false
+	}
+	used := make([]bool, len(b))
+	from := 0 // of b; nearly always the next one is the one
+	for _, e := range a {
+		at := -1
+		for k := range b {
+			if n := (from + k) % len(b); !used[n] && sameField(e, b[n]) {
+				at = n
+				break
+			}
+		}
+		if at < 0 {
+			return false
+		}
+		used[at], from = true, at+1
+	}
+	return true
+}
+
+func sameField(ours, stored bson.RawElement) bool {
+	if ours.Key() != stored.Key() {
+		return false
+	}
+	o, s := ours.Value(), stored.Value()
+	if ours.Key() == record.FieldTS {
+		return true
+	}
+	if t, i, ok := o.TimestampOK(); ok && t == 0 && i == 0 && s.Type == bson.TypeTimestamp {
+		return true
+	}
+	return o.Type == s.Type && bytes.Equal(o.Value, s.Value)
+}
+
 // contains reports whether every field of b but ts is in a.
 func contains(a, b bson.Raw) bool {
 	elems, err := b.Elements()

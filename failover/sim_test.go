@@ -120,6 +120,8 @@ var errLost = mongo.CommandError{Labels: []string{driver.NetworkError}, Message:
 
 func (s *sim) held() bool { return false }
 
+func (s *sim) member() string { return "" }
+
 func (s *sim) direct(context.Context, bson.Raw, time.Time) (bson.Raw, error) {
 	return nil, wire.ErrReleased
 }

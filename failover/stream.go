@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
-	"github.com/seed-12ef14e5/capstan/internal/retry"
 	"github.com/seed-12ef14e5/capstan/internal/wire"
 	"github.com/seed-12ef14e5/capstan/record"
 )
@@ -37,11 +36,10 @@ type StreamWriter struct {
 	coll  string
 	cfg   StreamConfig
 
-	loop       *retry.Loop
+	effort     effort
 	buf        []byte
 	perCommand int     // documents per command: halved when commands are cut, doubled when not
 	anchors    anchors // what must still be in the stream before anything is sent again
-	outage     Outage  // Start is zero while there is none
 }
 
 // Stream returns a writer to the capped collection db.coll. No I/O; a bad StreamConfig is reported
@@ -51,8 +49,9 @@ func (l *Layer) Stream(db, coll string, c StreamConfig) *StreamWriter {
 }
 
 func newStreamWriter(l *Layer, srv server, db, coll string, c StreamConfig) *StreamWriter {
-	return &StreamWriter{layer: l, srv: srv, ns: db + "." + coll, coll: coll, cfg: c,
-		loop: retry.New(retry.Policy{}), perCommand: maxCommandDocuments}
+	ns := db + "." + coll
+	return &StreamWriter{layer: l, srv: srv, ns: ns, coll: coll, cfg: c,
+		effort: effort{layer: l, name: ns, log: "stream"}, perCommand: maxCommandDocuments}
 }
 
 // batch is the state of one call. docs[:base] are applied and committed. docs[base:open] may have
@@ -81,7 +80,7 @@ func (f final) Unwrap() error { return f.error }
 // applied is the number of documents, from the front, that are stored and committed by the write
 // concern. With a nil error it is len(docs). Otherwise the error is one of
 //   - *record.RejectedError: docs[:applied] are applied, docs[applied] is refused for good (wraps
-//     record.ErrExists when its _id holds other content), nothing after it was written;
+//     *ConflictError when its _id holds other content), nothing after it was written;
 //   - *record.UnknownOutcomeError: docs[:applied] are applied, those in IDs may be, now or later;
 //   - any other (not authorised, *ReplacedError, no server within the budget): docs[:applied] are
 //     applied and the rest is not. Where ctx ended, the error wraps its cause.
@@ -101,7 +100,7 @@ func (w *StreamWriter) WriteBatch(ctx context.Context, docs []bson.Raw) (applied
 	if b.anchored && w.srv.held() && ctx.Err() == nil {
 		// Nearly every batch ends here, and pays for nothing that is only needed when something is wrong.
 		if _, first = w.direct(ctx, b); b.base > 0 {
-			w.progress()
+			w.effort.progress()
 		}
 		if first == nil && b.base == len(docs) {
 			return b.base, nil
@@ -119,11 +118,8 @@ func (w *StreamWriter) finish(ctx context.Context, b *batch, start time.Time, er
 			if f, ok := errors.AsType[final](err); ok {
 				return b.base, w.giveUp(b, f.error)
 			}
-			w.failing(start, b, err)
-			if ctx.Err() != nil {
-				return b.base, w.giveUp(b, fmt.Errorf("%w; the last attempt ended with: %w", context.Cause(ctx), err))
-			}
-			if err := w.layer.pause(ctx, w.loop, err); err != nil {
+			w.effort.failing(start, b.open > b.base, err)
+			if err := w.effort.pause(ctx, err); err != nil {
 				return b.base, w.giveUp(b, err)
 			}
 		}
@@ -136,7 +132,7 @@ func (w *StreamWriter) finish(ctx context.Context, b *batch, start time.Time, er
 		var before int
 		start, before = time.Now(), b.base
 		if err = w.step(ctx, b); b.base > before {
-			w.progress()
+			w.effort.progress()
 		}
 	}
 }
@@ -172,7 +168,7 @@ func (w *StreamWriter) send(ctx context.Context, b *batch) error {
 	b.attempts++
 	b.sent = b.base + n
 	var reply bson.Raw
-	err = w.layer.attempt(ctx, n, func(ctx context.Context) (err error) {
+	err = w.layer.attempt(ctx, Attempt{Kind: KindInsert, Name: w.ns, Documents: n}, true, func(ctx context.Context) (err error) {
 		reply, err = w.srv.insert(ctx, cmd)
 		return err
 	})
@@ -198,7 +194,7 @@ func (w *StreamWriter) direct(ctx context.Context, b *batch) (sent bool, err err
 	}
 	b.attempts++
 	b.sent = b.base + n
-	w.layer.cfg.Hooks.attempt(Attempt{Start: start, Took: time.Since(start), Documents: n, Err: err})
+	w.layer.cfg.Hooks.attempt(Attempt{Kind: KindInsert, Name: w.ns, Member: w.srv.member(), Start: start, Took: time.Since(start), Documents: n, Err: err})
 	return true, w.judge(b, n, reply, err)
 }
 
@@ -237,7 +233,7 @@ func (w *StreamWriter) failed(b *batch, n int, err error) error {
 	}
 	// A server that refuses a whole command has done nothing of it only if it says so before it starts;
 	// of a code that also comes up between two documents of a batch, one cannot know.
-	unsure := c.Index < 0 && !(c.Untouched && (c.Code == 0 || n == 1 || c.Write == mongoerr.WriteStop))
+	unsure := c.Index < 0 && !(untouched(c, err) && (c.Code == 0 || n == 1 || c.Write == mongoerr.WriteStop))
 	if (unsure || c.Write == mongoerr.WriteUnknown) && !c.Uncommitted {
 		b.open, b.unresolved = max(b.open, end), true
 	}
@@ -248,7 +244,7 @@ func (w *StreamWriter) failed(b *batch, n int, err error) error {
 	case mongoerr.WriteRejected:
 		return final{w.rejected(b, err)}
 	case mongoerr.WriteStop:
-		return final{w.replaced(err)}
+		return final{replaced(w.ns, w.cfg.UUID, err)}
 	case mongoerr.WriteDuplicate:
 		if !c.OnID {
 			return final{w.rejected(b, err)}
@@ -266,15 +262,6 @@ func (w *StreamWriter) rejected(b *batch, reason error) *record.RejectedError {
 	return &record.RejectedError{Index: b.base, ID: idOf(b.docs[b.base]), Err: reason}
 }
 
-// replaced turns a UUID mismatch into a *ReplacedError and leaves any other error alone.
-func (w *StreamWriter) replaced(err error) error {
-	name, ok := mongoerr.ActualCollection(err)
-	if !ok {
-		return err
-	}
-	return &ReplacedError{Namespace: w.ns, UUID: w.cfg.UUID, Renamed: name, Err: err}
-}
-
 // giveUp returns what the call has to say when it ends early.
 func (w *StreamWriter) giveUp(b *batch, err error) error {
 	if _, ok := errors.AsType[*record.RejectedError](err); !ok {
@@ -285,41 +272,8 @@ func (w *StreamWriter) giveUp(b *batch, err error) error {
 			err = fmt.Errorf("insert into %s: %w", w.ns, err)
 		}
 	}
-	w.recovered(err)
+	w.effort.ended(err)
 	return err
-}
-
-// failing counts a failed attempt that began at start.
-func (w *StreamWriter) failing(start time.Time, b *batch, err error) {
-	c := mongoerr.Classify(err)
-	if errors.Is(err, errUncommitted) {
-		c = mongoerr.Class{Event: errUncommitted.Error()}
-	}
-	if w.outage.Start.IsZero() {
-		w.outage.Start = start
-		w.layer.cfg.Logger.Warn().Err(err).Str("stream", w.ns).Str("event", c.Event).Msg("writes are not acknowledged, trying again")
-	}
-	w.outage.Attempts++
-	w.layer.cfg.Hooks.retry(Retry{Attempt: w.outage.Attempts, Event: c.Event, Code: c.Code, Unknown: b.open > b.base, Err: err})
-}
-
-// progress notes that documents became known to be committed.
-func (w *StreamWriter) progress() {
-	w.loop.Progress()
-	w.recovered(nil)
-}
-
-func (w *StreamWriter) recovered(err error) {
-	if w.outage.Start.IsZero() {
-		return
-	}
-	o := w.outage
-	w.outage = Outage{}
-	o.Took, o.Err = time.Since(o.Start), err
-	w.layer.cfg.Hooks.outage(o)
-	if err == nil {
-		w.layer.cfg.Logger.Info().Str("stream", w.ns).Dur("outage", o.Took).Int("attempts", o.Attempts).Msg("writes are acknowledged again")
-	}
 }
 
 // trim keeps the buffer of one large message from staying.
