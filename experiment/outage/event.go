@@ -56,6 +56,8 @@ const (
 	FreshID Role = "fresh-id"
 	// One is a client that asks for w: 1: the control that loses.
 	One Role = "w1"
+	// Cluster is the same as Members, from a place that no fault cuts off.
+	Cluster Role = "cluster"
 	// Members writes to each member directly, many times a second: it says when a majority write could
 	// be acknowledged to someone who stands where it stands.
 	Members Role = "members"
@@ -105,6 +107,9 @@ type Event struct {
 	// Doubtful counts the attempts of the call whose outcome was unknown at first; Found says that the
 	// document turned out to be stored by one of these.
 	Doubtful int `json:"doubtful,omitempty"`
+	// Src is the writer of the document: the writer's name, or the prober's src ("name/incarnation"). With Seq
+	// (Seen, of a read) it names a document, whatever its _id.
+	Src string `json:"src,omitempty"`
 	// Seen is the highest seq that a read found, Stale the age of that document in microseconds.
 	Seen  int64 `json:"seen,omitempty"`
 	Stale int64 `json:"stale_us,omitempty"`

@@ -54,11 +54,18 @@ type Config struct {
 	// Timeout bounds connecting, and every message sent with its reply; 0 means DefaultTimeout.
 	// The await of a GetMore comes on top of it.
 	Timeout time.Duration
+	// Dialer connects; nil means a net.Dialer. It is for servers in another network namespace.
+	Dialer interface {
+		DialContext(ctx context.Context, network, address string) (net.Conn, error)
+	}
 }
 
 func (c Config) withDefaults() Config {
 	if c.Timeout <= 0 {
 		c.Timeout = DefaultTimeout
+	}
+	if c.Dialer == nil {
+		c.Dialer = &net.Dialer{Timeout: c.Timeout}
 	}
 	return c
 }
@@ -78,8 +85,7 @@ type Conn struct {
 // the Conn.
 func Dial(ctx context.Context, addr string, cfg Config) (*Conn, error) {
 	cfg = cfg.withDefaults()
-	d := net.Dialer{Timeout: cfg.Timeout}
-	nc, err := d.DialContext(ctx, "tcp", addr)
+	nc, err := cfg.Dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", addr, err)
 	}

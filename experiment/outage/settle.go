@@ -1,0 +1,328 @@
+package outage
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
+	"github.com/seed-12ef14e5/capstan/internal/history"
+)
+
+// stored counts the documents that are there: by writer, and by seq.
+type stored map[string]map[int64]int
+
+func (s stored) add(doc bson.Raw, field string) {
+	src, _ := doc.Lookup(field).StringValueOK()
+	seq, _ := doc.Lookup("seq").AsInt64OK()
+	if s[src] == nil {
+		s[src] = make(map[int64]int)
+	}
+	s[src][seq]++
+}
+
+// settleUp waits until the tails have delivered everything, and finds out what became of every write.
+func (t *tryout) settleUp(ctx context.Context) error {
+	t.trial.Events = t.journal.all()
+	src, last := lastAcknowledged(t.trial.Events)
+	if t.spec.control == nil {
+		err := t.await(ctx, "the tails", followPatience, func() bool { return t.tail.reached(src, last) && t.consume.reached(src, last) })
+		if err != nil && !errors.Is(err, errWaited) {
+			return err // what did not come is counted below
+		}
+	}
+	there, err := t.readStored(ctx)
+	if err != nil {
+		return err
+	}
+	v := &t.trial.Verdict
+	v.count(t.trial.Events, there)
+	if v.RolledBack, v.RolledBackAcknowledged, err = t.rolledBack(there); err != nil {
+		return err
+	}
+	if v.Unequal, err = t.unequal(ctx); err != nil {
+		return err
+	}
+	if t.spec.control == nil {
+		for _, f := range []*follower{t.tail, t.consume} {
+			f.end()
+		}
+		t.judgeFollowers(src, there)
+	}
+	v.Linearizable = CheckSets(t.trial, there)
+	if t.trial.Servers, err = t.serverEvents(); err != nil {
+		return err
+	}
+	t.trial.Ended = Now()
+	return nil
+}
+
+// lastAcknowledged returns the prober's src, and the highest seq that it was acknowledged.
+func lastAcknowledged(events []Event) (src string, seq int64) {
+	for _, e := range events {
+		if e.Role == Prober && e.Kind == KindWrite && e.OK && e.Seq > seq {
+			src, seq = e.Src, e.Seq
+		}
+	}
+	return src, seq
+}
+
+// count compares what the clients were told with what is there.
+func (v *Verdict) count(events []Event, there stored) {
+	known := map[string]map[int64]bool{}
+	for _, e := range events {
+		if e.Kind != KindWrite || e.Src == "" || e.Seq == 0 || e.Role == Plain {
+			continue // the plain client is a control of its own
+		}
+		if known[e.Src] == nil {
+			known[e.Src] = map[int64]bool{}
+		}
+		known[e.Src][e.Seq] = true
+		n := there[e.Src][e.Seq]
+		v.Sent++
+		switch {
+		case e.OK:
+			v.Acknowledged++
+			if n == 0 {
+				v.Lost++
+			}
+		case e.Outcome == Unknown:
+			v.UnknownCalls++
+			if n > 0 {
+				v.UnknownPresent++
+			}
+		case n > 0:
+			v.Resurrected++
+		}
+	}
+	for src := range known {
+		for _, n := range there[src] {
+			if n > 1 {
+				v.Doubled++
+			}
+		}
+	}
+}
+
+// readStored reads the documents of this trial's writers, as a majority has them.
+func (t *tryout) readStored(ctx context.Context) (stored, error) {
+	ctx, cancel := context.WithTimeout(ctx, healPatience)
+	defer cancel()
+	there := make(stored)
+	db := t.client.Database(Database, options.Database().SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()))
+	role := Writer
+	if t.spec.control != nil {
+		role = t.spec.control.role
+	}
+	reads := []struct {
+		coll, field string
+		filter      bson.D
+	}{{CollectionOf(role), "writer", bson.D{{Key: "writer", Value: t.name}}}}
+	if t.spec.control == nil {
+		reads = append(reads, struct {
+			coll, field string
+			filter      bson.D
+		}{Messages, "src", bson.D{{Key: "src", Value: bson.Regex{Pattern: "^" + regexp.QuoteMeta(t.name) + "/"}}}})
+	}
+	for _, r := range reads {
+		cur, err := db.Collection(r.coll).Find(ctx, r.filter)
+		if err != nil {
+			return nil, fmt.Errorf("read back %s: %w", r.coll, err)
+		}
+		for cur.Next(ctx) {
+			there.add(cur.Current, r.field)
+		}
+		if err := errors.Join(cur.Err(), cur.Close(ctx)); err != nil {
+			return nil, fmt.Errorf("read back %s: %w", r.coll, err)
+		}
+	}
+	return there, nil
+}
+
+// unequal counts the members whose data are not the primary's.
+func (t *tryout) unequal(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, healPatience)
+	defer cancel()
+	var hashes []bson.Raw
+	for _, m := range t.cluster.Members() {
+		uri, err := t.cluster.MemberURI(m.Name)
+		if err != nil {
+			return 0, err
+		}
+		h, err := t.hash(ctx, uri)
+		if err != nil {
+			return 0, fmt.Errorf("compare members: ask %s: %w", m.Name, err)
+		}
+		hashes = append(hashes, h)
+	}
+	n := 0
+	for _, h := range hashes[1:] {
+		if !bytes.Equal(h, hashes[0]) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// hash returns the server's own hash of each collection of the experiment.
+func (t *tryout) hash(ctx context.Context, uri string) (bson.Raw, error) {
+	c, err := mongo.Connect(t.options(uri))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Disconnect(ctx) }() // it has only asked
+	names := bson.A{Writes, Messages, CollectionOf(Plain), CollectionOf(FreshID), CollectionOf(One), probes}
+	reply, err := c.Database(Database).RunCommand(ctx, bson.D{{Key: "dbHash", Value: 1}, {Key: "collections", Value: names}}).Raw()
+	if err != nil {
+		return nil, err
+	}
+	return bson.Raw(reply.Lookup("collections").Value), nil
+}
+
+// judgeFollowers asks the oracle about the tail and the consumer.
+func (t *tryout) judgeFollowers(src string, there stored) {
+	var rec history.Recorder
+	for _, e := range t.trial.Events {
+		if e.Role != Prober || e.Kind != KindWrite || e.Src == "" || e.Seq == 0 {
+			continue
+		}
+		key := history.Key{Src: e.Src, Seq: e.Seq}
+		rec.Sent(key)
+		switch {
+		case e.OK:
+			rec.Acknowledged(key)
+		case e.Outcome == Unknown:
+			rec.Unknown(key)
+		default:
+			rec.Rejected(key)
+		}
+	}
+	for seq, n := range there[src] {
+		for range n {
+			rec.Stored(history.Key{Src: src, Seq: seq})
+		}
+	}
+	v := &t.trial.Verdict
+	for _, f := range []*follower{t.tail, t.consume} {
+		events, gaps := f.events(src)
+		for _, e := range events {
+			rec.Add(e)
+		}
+		v.TailGaps += gaps
+	}
+	verdict := history.Check(rec.Events(), history.Rules{Stored: true,
+		Readers: map[string]history.ReaderRules{tailReader: {}, consumeReader: {}}})
+	tail, consume := verdict.Reader(tailReader), verdict.Reader(consumeReader)
+	v.TailMissed, v.TailDoubled, v.TailReordered = tail.Lost, tail.Duplicated, verdict.ByRule[history.RuleReordered]
+	v.ConsumeMissed = consume.Lost
+	v.ConsumeSkipped = consume.Reported + consume.ReportedAtMost
+	for _, violation := range verdict.First {
+		v.Notes = append(v.Notes, violation.String())
+	}
+}
+
+// rolledBack counts this trial's documents in the members' rollback files, and those of them that had been
+// acknowledged and are gone.
+func (t *tryout) rolledBack(there stored) (all, acknowledged int, err error) {
+	acked := map[string]map[int64]bool{}
+	for _, e := range t.trial.Events {
+		if e.Kind == KindWrite && e.OK {
+			if acked[e.Src] == nil {
+				acked[e.Src] = map[int64]bool{}
+			}
+			acked[e.Src][e.Seq] = true
+		}
+	}
+	seen := make(stored)
+	for _, m := range t.cluster.Members() {
+		files, err := filepath.Glob(filepath.Join(m.Dir, "data", "rollback", "*", "*.bson"))
+		if err != nil {
+			return 0, 0, err
+		}
+		for _, path := range files {
+			if err := eachDocument(path, func(doc bson.Raw) {
+				for _, field := range []string{"writer", "src"} {
+					if name, ok := doc.Lookup(field).StringValueOK(); ok && (name == t.name || bytes.HasPrefix([]byte(name), []byte(t.name+"/"))) {
+						seen.add(doc, field)
+					}
+				}
+			}); err != nil {
+				return 0, 0, fmt.Errorf("read rollback file: %w", err)
+			}
+		}
+	}
+	for src, seqs := range seen {
+		for seq := range seqs {
+			all++
+			if acked[src][seq] && there[src][seq] == 0 {
+				acknowledged++
+			}
+		}
+	}
+	return all, acknowledged, nil
+}
+
+// eachDocument reads a file of BSON documents, one after the other, as mongod writes for a rollback.
+func eachDocument(path string, f func(bson.Raw)) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	for len(b) > 0 {
+		if len(b) < 5 {
+			return io.ErrUnexpectedEOF
+		}
+		n := int(binary.LittleEndian.Uint32(b))
+		if n < 5 || n > len(b) {
+			return io.ErrUnexpectedEOF
+		}
+		f(bson.Raw(b[:n]))
+		b = b[n:]
+	}
+	return nil
+}
+
+// serverEvents reads the members' logs of the trial's time.
+func (t *tryout) serverEvents() ([]ServerEvent, error) {
+	toMoment := func(at time.Time) Moment { return Moment(at.Sub(t.offset).Microseconds()) }
+	var all []ServerEvent
+	for _, m := range t.cluster.Members() {
+		f, err := os.Open(m.Log())
+		if err != nil {
+			return nil, fmt.Errorf("read log of %s: %w", m.Name, err)
+		}
+		_, err = f.Seek(t.logs[m.Name], io.SeekStart)
+		var events []ServerEvent
+		if err == nil {
+			events, err = ReadServerLog(f, m.Name, toMoment, t.trial.Begun, Now())
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			return nil, fmt.Errorf("read log of %s: %w", m.Name, err)
+		}
+		all = append(all, events...)
+	}
+	return all, nil
+}
+
+// version asks a member for its version.
+func (l *lane) version(ctx context.Context) (string, error) {
+	var info struct {
+		Version string `bson:"version"`
+	}
+	if err := l.client.Database("admin").RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&info); err != nil {
+		return "", fmt.Errorf("ask the server for its version: %w", err)
+	}
+	return info.Version, nil
+}
