@@ -56,9 +56,12 @@ const (
 	FreshID Role = "fresh-id"
 	// One is a client that asks for w: 1: the control that loses.
 	One Role = "w1"
-	// Members writes to each member directly, many times a second: it says when a majority write could
-	// be acknowledged to someone who stands where it stands.
+	// Members writes to each member directly, many times a second, from where the clients are: it says when
+	// a majority write could be acknowledged to somebody in their place.
 	Members Role = "members"
+	// Cluster does the same from where no fault cuts it off: it says when a majority write could be
+	// acknowledged at all.
+	Cluster Role = "cluster"
 )
 
 // Kind says what an Event tells.
