@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/seed-12ef14e5/capstan/experiment/results"
 )
 
 // ErrLatencyRun says that a run.json is not what Write wrote.
@@ -65,7 +67,7 @@ func CompareLatency(w io.Writer, a, b *LatencyRun) error {
 	}
 	ratioTable(&out, a, b)
 	figureTable(&out, a, b)
-	if err := putText(w, out.String()); err != nil {
+	if err := results.PutText(w, out.String()); err != nil {
 		return fmt.Errorf("write comparison: %w", err)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package experiment
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-12ef14e5/capstan/experiment/results"
 	"github.com/seed-12ef14e5/capstan/internal/latency"
 )
 
@@ -58,10 +58,10 @@ func (r *LatencyRun) write(dir string, how output) error {
 		return fmt.Errorf("make results folder: %w", err)
 	}
 	errs := []error{
-		writeFile(dir, runFile, r.writeJSON),
-		writeFile(dir, summaryFile, func(w io.Writer) error { return writeSummary(w, r.Variants) }),
+		results.WriteFile(dir, runFile, r.writeJSON),
+		results.WriteFile(dir, summaryFile, func(w io.Writer) error { return results.WriteCSV(w, summaryColumns, r.Variants) }),
 		r.writeTable(dir),
-		writeFile(dir, figuresFile, func(w io.Writer) error { return putText(w, LatencyFigures(r.Figures)) }),
+		results.WriteFile(dir, figuresFile, func(w io.Writer) error { return results.PutText(w, LatencyFigures(r.Figures)) }),
 	}
 	sampled := false
 	for i := range r.Variants {
@@ -74,7 +74,7 @@ func (r *LatencyRun) write(dir string, how output) error {
 		errs = append(errs, r.writeVariant(dir, v, how))
 	}
 	if sampled {
-		errs = append(errs, writeFile(dir, overviewFile, r.overview(how).WritePNG))
+		errs = append(errs, results.WriteFile(dir, overviewFile, r.overview(how).WritePNG))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("write latency run: %w", err)
@@ -85,7 +85,7 @@ func (r *LatencyRun) write(dir string, how output) error {
 // Print writes the table and the figures, for people.
 func (r *LatencyRun) Print(w io.Writer) error {
 	var summary bytes.Buffer
-	if err := writeSummary(&summary, r.Variants); err != nil {
+	if err := results.WriteCSV(&summary, summaryColumns, r.Variants); err != nil {
 		return fmt.Errorf("print latency run: %w", err)
 	}
 	table, err := LatencyTable(&summary, r)
@@ -95,7 +95,7 @@ func (r *LatencyRun) Print(w io.Writer) error {
 	if len(r.Figures) > 0 {
 		table += "\n" + LatencyFigures(r.Figures)
 	}
-	if err := putText(w, table); err != nil {
+	if err := results.PutText(w, table); err != nil {
 		return fmt.Errorf("print latency run: %w", err)
 	}
 	return nil
@@ -148,7 +148,7 @@ func (r *LatencyRun) writeTable(dir string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	return writeFile(dir, tableFile, func(w io.Writer) error { return putText(w, table) })
+	return results.WriteFile(dir, tableFile, func(w io.Writer) error { return results.PutText(w, table) })
 }
 
 func (r *LatencyRun) writeVariant(dir string, v *VariantResult, how output) error {
@@ -164,9 +164,9 @@ func (r *LatencyRun) writeVariant(dir string, v *VariantResult, how output) erro
 		return fmt.Errorf("remove samples of an earlier run: %w", err)
 	}
 	return errors.Join(
-		writeFile(dir, samples, write),
-		writeFile(dir, name+".hlog", func(w io.Writer) error { return latency.WriteHDR(w, v.Samples, v.length()) }),
-		writeFile(dir, name+".png", r.scatter(v, how).WritePNG),
+		results.WriteFile(dir, samples, write),
+		results.WriteFile(dir, name+".hlog", func(w io.Writer) error { return latency.WriteHDR(w, v.Samples, v.length()) }),
+		results.WriteFile(dir, name+".png", r.scatter(v, how).WritePNG),
 	)
 }
 
@@ -194,26 +194,4 @@ func (v *VariantResult) length() time.Duration {
 		return max(last, seconds(float64(len(v.Samples))/v.Throughput))
 	}
 	return last
-}
-
-// writeFile makes one file in dir. The error names it.
-func writeFile(dir, name string, write func(io.Writer) error) error {
-	f, err := os.Create(filepath.Join(dir, name))
-	if err != nil {
-		return fmt.Errorf("make results file: %w", err)
-	}
-	w := bufio.NewWriter(f)
-	if err := write(w); err != nil {
-		_ = f.Close() // the first error says more
-		return fmt.Errorf("write %s: %w", f.Name(), err)
-	}
-	if err := errors.Join(w.Flush(), f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", f.Name(), err)
-	}
-	return nil
-}
-
-func putText(w io.Writer, text string) error {
-	_, err := io.WriteString(w, text)
-	return err
 }

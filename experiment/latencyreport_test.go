@@ -22,6 +22,7 @@ import (
 	diff "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/seed-12ef14e5/capstan/experiment/results"
 	"github.com/seed-12ef14e5/capstan/internal/latency"
 	"github.com/seed-12ef14e5/capstan/internal/plot"
 )
@@ -313,7 +314,7 @@ func TestLatencyReportWritesTheRestWhenOnePartFails(t *testing.T) {
 func TestLatencyTableNamesWhatIsWrongWithASummary(t *testing.T) {
 	t.Parallel()
 	var good bytes.Buffer
-	if err := writeSummary(&good, smallRun().Variants); err != nil {
+	if err := results.WriteCSV(&good, summaryColumns, smallRun().Variants); err != nil {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{

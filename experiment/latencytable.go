@@ -2,7 +2,6 @@ package experiment
 
 import (
 	"cmp"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-12ef14e5/capstan/experiment/results"
 	"github.com/seed-12ef14e5/capstan/internal/latency"
 )
 
@@ -26,124 +26,44 @@ const (
 	rateDigits  = 3
 )
 
-// summaryColumn is one column of summary.csv, for writing and for reading it.
-type summaryColumn struct {
-	name   string
-	digits int // of a float64
-	// field returns a pointer to what it holds: a *string, *int, *int64 or *float64.
-	field func(*VariantResult) any
-}
-
 // summaryColumns are in the order of the file. Others read it: new columns come at the end.
-var summaryColumns = []summaryColumn{
-	{"variant", 0, func(v *VariantResult) any { return &v.Name }},
-	{"n", 0, func(v *VariantResult) any { return &v.N }},
-	{"mean", timeDigits, func(v *VariantResult) any { return &v.Mean }},
-	{"stddev", timeDigits, func(v *VariantResult) any { return &v.StdDev }},
-	{"stddev_p99", timeDigits, func(v *VariantResult) any { return &v.StdDevP99 }},
-	{"p50", timeDigits, func(v *VariantResult) any { return &v.P50 }},
-	{"p99", timeDigits, func(v *VariantResult) any { return &v.P99 }},
-	{"p999", timeDigits, func(v *VariantResult) any { return &v.P999 }},
-	{"max", timeDigits, func(v *VariantResult) any { return &v.Max }},
-	{"first_message", timeDigits, func(v *VariantResult) any { return &v.First }},
-	{"msgs_per_s", rateDigits, func(v *VariantResult) any { return &v.Throughput }},
-	{"consumer_cpu_s", timeDigits, func(v *VariantResult) any { return &v.ConsumerCPU }},
-	{"getmores", 0, func(v *VariantResult) any { return &v.GetMores }},
-	{"queries", 0, func(v *VariantResult) any { return &v.Queries }},
-	{"rate", rateDigits, func(v *VariantResult) any { return &v.Rate }},
-	{"payload_bytes", 0, func(v *VariantResult) any { return &v.Payload }},
-	{"producers", 0, func(v *VariantResult) any { return &v.Producers }},
-	{"producer_cpu_s", timeDigits, func(v *VariantResult) any { return &v.ProducerCPU }},
-	{"server_cpu_s", timeDigits, func(v *VariantResult) any { return &v.ServerCPU }},
-	{"inserts", 0, func(v *VariantResult) any { return &v.Inserts }},
-	{"insert_batch_mean", rateDigits, func(v *VariantResult) any { return &v.InsertBatch }},
-	{"read_batch_mean", rateDigits, func(v *VariantResult) any { return &v.ReadBatch }},
-	{"behind_p50", timeDigits, func(v *VariantResult) any { return &v.BehindP50 }},
-	{"behind_p99", timeDigits, func(v *VariantResult) any { return &v.BehindP99 }},
-	{"behind_max", timeDigits, func(v *VariantResult) any { return &v.BehindMax }},
-	{"waiting_cpu", ratioDigits, func(v *VariantResult) any { return &v.WaitingCPU }},
-	{"stddev_2011", timeDigits, func(v *VariantResult) any { return &v.Deviation2011 }},
+var summaryColumns = []results.Column[VariantResult]{
+	results.Col("variant", 0, func(v *VariantResult) any { return &v.Name }),
+	results.Col("n", 0, func(v *VariantResult) any { return &v.N }),
+	results.Col("mean", timeDigits, func(v *VariantResult) any { return &v.Mean }),
+	results.Col("stddev", timeDigits, func(v *VariantResult) any { return &v.StdDev }),
+	results.Col("stddev_p99", timeDigits, func(v *VariantResult) any { return &v.StdDevP99 }),
+	results.Col("p50", timeDigits, func(v *VariantResult) any { return &v.P50 }),
+	results.Col("p99", timeDigits, func(v *VariantResult) any { return &v.P99 }),
+	results.Col("p999", timeDigits, func(v *VariantResult) any { return &v.P999 }),
+	results.Col("max", timeDigits, func(v *VariantResult) any { return &v.Max }),
+	results.Col("first_message", timeDigits, func(v *VariantResult) any { return &v.First }),
+	results.Col("msgs_per_s", rateDigits, func(v *VariantResult) any { return &v.Throughput }),
+	results.Col("consumer_cpu_s", timeDigits, func(v *VariantResult) any { return &v.ConsumerCPU }),
+	results.Col("getmores", 0, func(v *VariantResult) any { return &v.GetMores }),
+	results.Col("queries", 0, func(v *VariantResult) any { return &v.Queries }),
+	results.Col("rate", rateDigits, func(v *VariantResult) any { return &v.Rate }),
+	results.Col("payload_bytes", 0, func(v *VariantResult) any { return &v.Payload }),
+	results.Col("producers", 0, func(v *VariantResult) any { return &v.Producers }),
+	results.Col("producer_cpu_s", timeDigits, func(v *VariantResult) any { return &v.ProducerCPU }),
+	results.Col("server_cpu_s", timeDigits, func(v *VariantResult) any { return &v.ServerCPU }),
+	results.Col("inserts", 0, func(v *VariantResult) any { return &v.Inserts }),
+	results.Col("insert_batch_mean", rateDigits, func(v *VariantResult) any { return &v.InsertBatch }),
+	results.Col("read_batch_mean", rateDigits, func(v *VariantResult) any { return &v.ReadBatch }),
+	results.Col("behind_p50", timeDigits, func(v *VariantResult) any { return &v.BehindP50 }),
+	results.Col("behind_p99", timeDigits, func(v *VariantResult) any { return &v.BehindP99 }),
+	results.Col("behind_max", timeDigits, func(v *VariantResult) any { return &v.BehindMax }),
+	results.Col("waiting_cpu", ratioDigits, func(v *VariantResult) any { return &v.WaitingCPU }),
+	results.Col("stddev_2011", timeDigits, func(v *VariantResult) any { return &v.Deviation2011 }),
 }
 
-func (c summaryColumn) format(v *VariantResult) string {
-	switch p := c.field(v).(type) {
-	case *string:
-		return *p
-	case *int:
-		return strconv.Itoa(*p)
-	case *int64:
-		return strconv.FormatInt(*p, 10)
-	case *float64:
-		return strconv.FormatFloat(*p, 'f', c.digits, 64)
-	}
-	return ""
-}
-
-func (c summaryColumn) parse(v *VariantResult, text string) (err error) {
-	switch p := c.field(v).(type) {
-	case *string:
-		*p = text
-	case *int:
-		*p, err = strconv.Atoi(text)
-	case *int64:
-		*p, err = strconv.ParseInt(text, 10, 64)
-	case *float64:
-		*p, err = strconv.ParseFloat(text, 64)
-	}
-	return err
-}
-
-func writeSummary(w io.Writer, variants []VariantResult) error {
-	cw := csv.NewWriter(w)
-	row := make([]string, len(summaryColumns))
-	for i, c := range summaryColumns {
-		row[i] = c.name
-	}
-	_ = cw.Write(row) // its error is kept for Error
-	for i := range variants {
-		for j, c := range summaryColumns {
-			row[j] = c.format(&variants[i])
-		}
-		_ = cw.Write(row)
-	}
-	cw.Flush()
-	if err := cw.Error(); err != nil {
-		return fmt.Errorf("write summary: %w", err)
-	}
-	return nil
-}
-
-// readSummary reads what writeSummary wrote. Columns go by their names; those that it does not know are
-// left out.
+// readSummary reads what Write wrote.
 func readSummary(r io.Reader) ([]VariantResult, error) {
-	cr := csv.NewReader(r)
-	head, err := cr.Read()
+	variants, err := results.ReadCSV(r, summaryColumns)
 	if err != nil {
-		return nil, fmt.Errorf("read summary: line 1: %w", errors.Join(ErrLatencySummary, err))
+		return nil, fmt.Errorf("read summary: %w: %w", ErrLatencySummary, err)
 	}
-	at := make([]int, len(summaryColumns))
-	for i, c := range summaryColumns {
-		if at[i] = slices.Index(head, c.name); at[i] < 0 {
-			return nil, fmt.Errorf("read summary: %w: there is no column %s", ErrLatencySummary, c.name)
-		}
-	}
-	var variants []VariantResult
-	for n := 2; ; n++ {
-		row, err := cr.Read()
-		if errors.Is(err, io.EOF) {
-			return variants, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read summary: line %d: %w", n, errors.Join(ErrLatencySummary, err))
-		}
-		var v VariantResult
-		for i, c := range summaryColumns {
-			if err := c.parse(&v, row[at[i]]); err != nil {
-				return nil, fmt.Errorf("read summary: line %d: column %s: %w: %w", n, c.name, ErrLatencySummary, err)
-			}
-		}
-		variants = append(variants, v)
-	}
+	return variants, nil
 }
 
 // LatencyTable returns the table of a run as markdown. Its numbers are those of summary.csv; run, which

@@ -154,8 +154,8 @@ func (c *client) reads(ctx context.Context, coll string, filter, sort bson.D) er
 		ctx, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
 		e.Deadline = bound.Microseconds()
-		return layer.Read(ctx, failover.ReadConfig{Preference: readpref.SecondaryPreferred(), Concern: readconcern.Majority()},
-			func(ctx context.Context, db *mongo.Client) error { return newest(ctx, db, coll, filter, sort, e) })
+		return layer.Read(ctx, Database, failover.ReadConfig{Preference: readpref.SecondaryPreferred(), Concern: readconcern.Majority(), Name: "newest"},
+			func(ctx context.Context, db *mongo.Database) error { return newest(ctx, db, coll, filter, sort, e) })
 	}
 	return c.loop(ctx, func(ctx context.Context, seq int64) bool {
 		return k.timed(ctx, seq, find)
@@ -163,8 +163,8 @@ func (c *client) reads(ctx context.Context, coll string, filter, sort bson.D) er
 }
 
 // newest notes in e which document is the newest, and how old. That there is none is an answer, too.
-func newest(ctx context.Context, m *mongo.Client, coll string, filter, sort bson.D, e *Event) error {
-	raw, err := m.Database(Database).Collection(coll).FindOne(ctx, filter, options.FindOne().SetSort(sort)).Raw()
+func newest(ctx context.Context, db *mongo.Database, coll string, filter, sort bson.D, e *Event) error {
+	raw, err := db.Collection(coll).FindOne(ctx, filter, options.FindOne().SetSort(sort)).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return nil
 	}

@@ -51,7 +51,7 @@ func TestEachClientDoesItsCallsAndTellsOfThem(t *testing.T) {
 	} {
 		t.Run(string(tt.role), func(t *testing.T) {
 			const calls = 5
-			all := events(t, ClientConfig{Role: tt.role, Options: d.Options, Profile: failover.ProfileFast, Name: t.Name(), Every: time.Millisecond, Count: calls})
+			all := events(t, ClientConfig{Role: tt.role, Options: d.Options, Profile: failover.ProfileFast, Name: "calls-" + string(tt.role), Every: time.Millisecond, Count: calls})
 			if n := count(all, tt.kind); n != calls {
 				t.Errorf("%d calls succeeded, want %d: %+v", n, calls, all)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-12ef14e5/capstan/localcluster"
 )
 
-func write(src string, seq int64, ok bool, outcome string) Event {
+func wrote(src string, seq int64, ok bool, outcome string) Event {
 	return Event{Role: Writer, Kind: KindWrite, Src: src, Seq: seq, OK: ok, Outcome: outcome}
 }
 
@@ -24,14 +24,14 @@ func TestTheVerdictFindsWhatWasDoneWrong(t *testing.T) {
 		there  stored
 		want   Verdict
 	}{
-		{"good", []Event{write("a", 1, true, ""), write("a", 2, true, "")}, stored{"a": {1: 1, 2: 1}}, Verdict{Sent: 2, Acknowledged: 2}},
-		{"lost", []Event{write("a", 1, true, "")}, stored{}, Verdict{Sent: 1, Acknowledged: 1, Lost: 1}},
-		{"doubled", []Event{write("a", 1, true, "")}, stored{"a": {1: 2}}, Verdict{Sent: 1, Acknowledged: 1, Doubled: 1}},
-		{"resurrected", []Event{write("a", 1, false, NotApplied)}, stored{"a": {1: 1}}, Verdict{Sent: 1, Resurrected: 1}},
-		{"not written, and not there", []Event{write("a", 1, false, NotApplied)}, stored{}, Verdict{Sent: 1}},
-		{"unknown, and there", []Event{write("a", 1, false, Unknown)}, stored{"a": {1: 1}}, Verdict{Sent: 1, UnknownCalls: 1, UnknownPresent: 1}},
-		{"unknown, and not there", []Event{write("a", 1, false, Unknown)}, stored{}, Verdict{Sent: 1, UnknownCalls: 1}},
-		{"another writer's document is not ours", []Event{write("a", 1, true, "")}, stored{"b": {1: 1}}, Verdict{Sent: 1, Acknowledged: 1, Lost: 1}},
+		{"good", []Event{wrote("a", 1, true, ""), wrote("a", 2, true, "")}, stored{"a": {1: 1, 2: 1}}, Verdict{Sent: 2, Acknowledged: 2}},
+		{"lost", []Event{wrote("a", 1, true, "")}, stored{}, Verdict{Sent: 1, Acknowledged: 1, Lost: 1}},
+		{"doubled", []Event{wrote("a", 1, true, "")}, stored{"a": {1: 2}}, Verdict{Sent: 1, Acknowledged: 1, Doubled: 1}},
+		{"resurrected", []Event{wrote("a", 1, false, NotApplied)}, stored{"a": {1: 1}}, Verdict{Sent: 1, Resurrected: 1}},
+		{"not written, and not there", []Event{wrote("a", 1, false, NotApplied)}, stored{}, Verdict{Sent: 1}},
+		{"unknown, and there", []Event{wrote("a", 1, false, Unknown)}, stored{"a": {1: 1}}, Verdict{Sent: 1, UnknownCalls: 1, UnknownPresent: 1}},
+		{"unknown, and not there", []Event{wrote("a", 1, false, Unknown)}, stored{}, Verdict{Sent: 1, UnknownCalls: 1}},
+		{"another writer's document is not ours", []Event{wrote("a", 1, true, "")}, stored{"b": {1: 1}}, Verdict{Sent: 1, Acknowledged: 1, Lost: 1}},
 	} {
 		var v Verdict
 		v.count(tt.events, tt.there)

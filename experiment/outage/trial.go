@@ -98,13 +98,22 @@ type Row struct {
 	// fault cuts off; ReachOutage the same for somebody in the clients' place. Excess is Outage less
 	// ReachOutage: the layer's own share.
 	ClusterOutage, ReachOutage, Excess time.Duration
+	// Where the part of Outage that is after the fault went; the five add up to it. Detection ends when a
+	// member stands for election, Elected when one has won, Transit when the winner takes writes,
+	// SyncSource when a majority write is acknowledged to somebody in the clients' place, Client when
+	// the prober's is. Where a step was not seen, its time is in the step before it that was; where no
+	// election was, Detection lasts until a majority write is acknowledged.
+	Detection, Elected, Transit, SyncSource, Client time.Duration
 	// ReadOutage is the longest interval without an answered secondaryPreferred read of the prober.
 	ReadOutage time.Duration
 	// MaxCall is the longest call of the writer and the prober, MaxRead the longest read; MaxOver the largest
 	// excess of any call over its deadline, less what the control timer overran (negative: none).
 	MaxCall, MaxRead, MaxOver time.Duration
+	// Deadline is the bound of the writer's and the prober's calls, the longest if they differ.
+	Deadline time.Duration
 	// PlainCall is the longest InsertOne of the plain client without a deadline in the same fault;
-	// PlainHung says that it had not returned when the fault was healed.
+	// PlainHung says that it had not returned when the fault was healed. One that never returned counts as
+	// long as the client is known to have waited.
 	PlainCall time.Duration
 	PlainHung bool
 	// Attempts is the number of commands of the writer and the prober from the fault to the heal, Doubtful those
@@ -133,4 +142,8 @@ type Settings struct {
 	Lanes   int      `json:"lanes"`
 	// Trials of each fault and profile, by "fault profile".
 	Trials map[string]int `json:"trials"`
+	// Attempt is the deadline of one attempt in seconds, by profile; Pool is how many connections a
+	// client's pool may hold.
+	Attempt map[string]float64 `json:"attempt_seconds"`
+	Pool    int                `json:"pool_size"`
 }

@@ -1,0 +1,35 @@
+// Package results puts what an experiment measured into files, and reads it back: rows as CSV with one
+// description of the columns for both ways. It promises that the same rows make the same bytes.
+package results
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// WriteFile makes one file in dir. The error names it.
+func WriteFile(dir, name string, write func(io.Writer) error) error {
+	f, err := os.Create(filepath.Join(dir, name))
+	if err != nil {
+		return fmt.Errorf("make results file: %w", err)
+	}
+	w := bufio.NewWriter(f)
+	if err := write(w); err != nil {
+		_ = f.Close() // the first error says more
+		return fmt.Errorf("write %s: %w", f.Name(), err)
+	}
+	if err := errors.Join(w.Flush(), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", f.Name(), err)
+	}
+	return nil
+}
+
+// PutText writes a text.
+func PutText(w io.Writer, text string) error {
+	_, err := io.WriteString(w, text)
+	return err
+}
