@@ -90,14 +90,24 @@ func (c *Cluster) URI() string {
 
 // MemberURI returns a connection string for one member alone, by name.
 func (c *Cluster) MemberURI(name string) (string, error) {
+	m, err := c.memberState(name)
+	if err != nil {
+		return "", err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.st.uri(c.dir, []memberState{m}, url.Values{"directConnection": {"true"}}), nil
+}
+
+func (c *Cluster) memberState(name string) (memberState, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range c.st.Members {
 		if m.Name == name {
-			return c.st.uri(c.dir, []memberState{m}, url.Values{"directConnection": {"true"}}), nil
+			return m, nil
 		}
 	}
-	return "", fmt.Errorf("no member %q in this cluster", name)
+	return memberState{}, fmt.Errorf("no member %q in this cluster", name)
 }
 
 // Dir returns the absolute path of the cluster's directory.

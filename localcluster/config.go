@@ -41,7 +41,8 @@ type Config struct {
 	Detach bool
 	// CacheMB is the storage cache of each member; 0 means DefaultCacheMB, which is the least.
 	CacheMB int
-	// OplogMB is the size of each member's oplog in a replica set; 0 means DefaultOplogMB.
+	// OplogMB is the size of each member's oplog in a replica set; 0 means DefaultOplogMB, and a
+	// quarter of DiskMB if that is set.
 	OplogMB int
 	// ExtraArgs are given to every mongod last, for instance "--setParameter", "enableTestCommands=1".
 	ExtraArgs []string
@@ -69,6 +70,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CacheMB == 0 {
 		c.CacheMB = DefaultCacheMB
+	}
+	if c.OplogMB == 0 && c.DiskMB > 0 {
+		c.OplogMB = max(1, c.DiskMB/4) // the disk is to be filled by the fault
 	}
 	if c.OplogMB == 0 {
 		c.OplogMB = DefaultOplogMB

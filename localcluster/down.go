@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -79,12 +78,15 @@ func (c *Cluster) downDetached(ctx context.Context) error {
 // from here on. What faults have done goes with the servers and the network.
 func (c *Cluster) endSteps() {
 	c.mu.Lock()
-	injections := slices.Clone(c.injections)
-	c.mu.Unlock()
-	for _, i := range injections {
+	var stops []func()
+	for _, i := range c.injections {
 		if i.stop != nil {
-			i.stop()
+			stops = append(stops, i.stop)
 		}
+	}
+	c.mu.Unlock()
+	for _, stop := range stops {
+		stop()
 	}
 }
 
@@ -93,7 +95,7 @@ func (c *Cluster) endSteps() {
 func (c *Cluster) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 	defer cancel()
-	return c.network().remove(ctx)
+	return errors.Join(c.network().remove(ctx), c.unmountDisks())
 }
 
 // downRemote asks the owner, and waits for it to let go of the directory. If there is no owner any
@@ -163,4 +165,16 @@ func (c *Cluster) stopAll(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// unmountDisks ends the disks of the members, and their data.
+func (c *Cluster) unmountDisks() error {
+	if c.st.DiskMB == 0 {
+		return nil
+	}
+	var errs []error
+	for _, m := range c.Members() {
+		errs = append(errs, unmountDisk(m.dbpath()))
+	}
+	return errors.Join(errs...)
 }

@@ -8,46 +8,57 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// filter drops packets in one namespace. It is a table of its own, so several faults do not disturb
-// each other, and deleting the table heals.
-type filter struct {
-	namespace string
-	in, out   []string // what to drop, in the words of nft
+// table is a table of nft in one namespace. Each fault has tables of its own, so that several do not
+// disturb each other, and to delete them heals.
+type table struct {
+	namespace, family, body string
 }
 
 // tablePrefix begins the name of each of our tables.
 const tablePrefix = "capstan_"
 
-// rules returns the program for nft. What passes over the loopback interface is no network: a member
-// that is cut off still talks to itself.
-func (f filter) rules(table string) string {
+// filter returns a table that drops what the conditions, in the words of nft, are true of. What passes
+// over the loopback interface is no network: a member that is cut off still talks to itself.
+func filter(namespace string, in, out []string) table {
 	var b strings.Builder
-	chain := func(name, hook, lo string, drops []string) {
-		fmt.Fprintf(&b, "\tchain %s {\n\t\ttype filter hook %s priority -300; policy accept;\n\t\t%s \"lo\" accept\n", name, hook, lo)
+	chain := func(hook, lo string, drops []string) {
+		fmt.Fprintf(&b, "\tchain %s {\n\t\ttype filter hook %s priority -300; policy accept;\n\t\t%s \"lo\" accept\n", hook, hook, lo)
 		for _, d := range drops {
 			fmt.Fprintf(&b, "\t\t%s drop\n", d)
 		}
 		b.WriteString("\t}\n")
 	}
-	fmt.Fprintf(&b, "table inet %s {\n", table)
-	chain("in", "input", "iifname", f.in)
-	chain("out", "output", "oifname", f.out)
-	b.WriteString("}\n")
-	return b.String()
+	chain("input", "iifname", in)
+	chain("output", "oifname", out)
+	return table{namespace: namespace, family: "inet", body: b.String()}
 }
 
-// cut puts filters in force, all at once, and leaves their removal to Heal.
-func (i *Injection) cut(ctx context.Context, filters ...filter) error {
-	table := tablePrefix + randomHex(4)
-	i.undoes(func(ctx context.Context) error {
-		return each(filters, func(f filter) error {
-			// Adding what is there does nothing, so that this deletes a table that may be missing.
-			return nft(ctx, f.namespace, fmt.Sprintf("add table inet %s\ndelete table inet %s\n", table, table))
-		})
+// tables are what one fault puts in force, under one name.
+type tables struct {
+	name string
+	list []table
+}
+
+func newTables(list ...table) tables { return tables{name: tablePrefix + randomHex(4), list: list} }
+
+func (ts tables) install(ctx context.Context) error {
+	return each(ts.list, func(t table) error {
+		return nft(ctx, t.namespace, fmt.Sprintf("table %s %s {\n%s}\n", t.family, ts.name, t.body))
 	})
-	return i.takes(func() error {
-		return each(filters, func(f filter) error { return nft(ctx, f.namespace, f.rules(table)) })
+}
+
+// remove is idempotent: to add what is there does nothing, so a missing table can be deleted as well.
+func (ts tables) remove(ctx context.Context) error {
+	return each(ts.list, func(t table) error {
+		return nft(ctx, t.namespace, fmt.Sprintf("add table %s %s\ndelete table %s %s\n", t.family, ts.name, t.family, ts.name))
 	})
+}
+
+// cut puts tables in force, all at once, and leaves their removal to Heal.
+func (i *Injection) cut(ctx context.Context, list ...table) (tables, error) {
+	ts := newTables(list...)
+	i.undoes(ts.remove)
+	return ts, i.takes(func() error { return ts.install(ctx) })
 }
 
 // nft runs a program of nft in a namespace; either all of it happens or nothing.

@@ -104,7 +104,7 @@ type Injection struct {
 	before, after time.Time // around the step that took effect
 
 	done chan struct{} // closed when a fault of steps has taken its last one, and else by Heal
-	stop func()        // ends a fault of steps and waits for that; nil for others
+	stop func()        // ends a fault of steps and waits for that; nil for others; guarded by c.mu
 
 	mu   sync.Mutex
 	undo []func(context.Context) error // in the order in which it was done
@@ -184,7 +184,8 @@ func (c *Cluster) hold(i *Injection) error {
 // Fault returns what is in force.
 func (i *Injection) Fault() Fault { return i.fault }
 
-// Member returns the member that is hit, as it was just before.
+// Member returns the member that is hit, as it was just before: of "majority-down" the one that is left,
+// of "rolling-restart" the first.
 func (i *Injection) Member() Member { return i.member }
 
 // At returns the moment at which the fault took effect, give or take Within: the middle of the one
@@ -210,8 +211,11 @@ func (i *Injection) Err() error {
 // returns when the processes run, which is before the set has recovered: see AwaitHealthy.
 // Idempotent; what failed is tried again by the next call.
 func (i *Injection) Heal(ctx context.Context) error {
-	if i.stop != nil {
-		i.stop()
+	i.c.mu.Lock()
+	stop := i.stop
+	i.c.mu.Unlock()
+	if stop != nil {
+		stop()
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -226,7 +230,7 @@ func (i *Injection) Heal(ctx context.Context) error {
 	defer i.c.mu.Unlock()
 	if n := slices.Index(i.c.injections, i); n >= 0 {
 		i.c.injections = slices.Delete(i.c.injections, n, n+1)
-		if i.stop == nil {
+		if stop == nil {
 			close(i.done)
 		}
 		i.c.log.Info().Str("fault", i.fault.Name).Str("member", i.member.Name).Msg("fault healed")
@@ -249,4 +253,29 @@ func (i *Injection) undoes(step func(context.Context) error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.undo = append(i.undo, step)
+}
+
+// steps lets do go on after Inject has returned, until it is done or Heal or Down ends it.
+func (i *Injection) steps(ctx context.Context, do func(context.Context) error) error {
+	i.c.mu.Lock()
+	defer i.c.mu.Unlock()
+	if i.c.down {
+		return errors.New("the cluster is down")
+	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx)) // ctx bounds the beginning only
+	i.stop = func() {
+		cancel()
+		<-i.done
+	}
+	go func() {
+		defer close(i.done)
+		defer cancel()
+		err := do(life)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if life.Err() == nil {
+			i.err = err
+		}
+	}()
+	return nil
 }

@@ -1,12 +1,16 @@
 package localcluster
 
 import (
+	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // world is a cluster of three with two client machines, and who is cut off from whom in it.
@@ -126,6 +130,7 @@ func TestFaultsOfTheNetworkCutWhatTheySayAndNothingElse(t *testing.T) {
 		further func(p Member)
 	}{
 		{fault: "blackhole", cut: touches, elects: true},
+		{fault: "blackhole-secondary", cut: touches},
 		{fault: "link-down", cut: touches, elects: true},
 		{fault: "client-cut", o: FaultOptions{Clients: a}, cut: func(p string) func(string, string) bool {
 			return func(from, to string) bool { return from == "a" && to == p }
@@ -170,6 +175,113 @@ func TestFaultsOfTheNetworkCutWhatTheySayAndNothingElse(t *testing.T) {
 		awaitHealthy(t, c)
 		if after := w.term(); (after != before) != tc.elects {
 			t.Errorf("%s: the primary was %s and is %s; want an election %v", tc.fault, before, after, tc.elects)
+		}
+	}
+}
+
+// received counts how many of n datagrams arrive that are sent from one namespace to another.
+func received(t *testing.T, from, to, addr string, n int) int {
+	t.Helper()
+	var server net.PacketConn
+	if err := inNamespace(to, func() (err error) {
+		server, err = net.ListenPacket("udp", addr+":9")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	client, err := (spaceDialer{from}).DialContext(t.Context(), "udp", addr+":9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	got, buf := 0, make([]byte, 8)
+	for sent := range n {
+		if _, err := client.Write([]byte("datagram")); err != nil {
+			t.Fatal(err)
+		}
+		if sent%64 == 63 { // the kernel keeps some hundred for a reader
+			got += drain(server, buf, time.Millisecond)
+		}
+	}
+	return got + drain(server, buf, time.Second)
+}
+
+func drain(conn net.PacketConn, buf []byte, patience time.Duration) (n int) {
+	for {
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		if _, _, err := conn.ReadFrom(buf); err != nil {
+			return n
+		}
+		n++
+	}
+}
+
+func TestPacketsAreLostAndDelayedAndTheDataStayWhole(t *testing.T) {
+	needsNetwork(t)
+	c := start(t, Config{Network: true})
+	w := &world{Cluster: c, t: t, machines: []*Machine{machine(t, c, "a"), machine(t, c, "b")}}
+	m, a := c.Members()[0], w.machines[0]
+	host, _, _ := strings.Cut(m.Addr, ":")
+
+	i := inject(t, c, "loss", FaultOptions{Loss: 0.3})
+	// 1,000 draws with 0.3 lose 300, give or take 14.5: six of these are seen once in 500 million times.
+	for name, got := range map[string]int{
+		"to the member":   received(t, a.namespace, w.space(m.Name), host, 1000),
+		"from the member": received(t, w.space(m.Name), a.namespace, a.Addr(), 1000),
+	} {
+		if lost := 1000 - got; lost < 213 || lost > 387 {
+			t.Errorf("%d of 1000 datagrams %s are lost, want 300", lost, name)
+		}
+	}
+	if got := received(t, a.namespace, w.machines[1].namespace, w.machines[1].Addr(), 100); got != 100 {
+		t.Errorf("%d of 100 datagrams arrive between two machines that the fault is not about", got)
+	}
+	heal(t, i)
+	w.whole("loss healed")
+	if got := received(t, a.namespace, w.space(m.Name), host, 100); got != 100 {
+		t.Errorf("%d of 100 datagrams arrive after loss was healed", got)
+	}
+
+	const delay = 60 * time.Millisecond
+	i = inject(t, c, "delay", FaultOptions{Delay: delay})
+	for range 3 {
+		began := time.Now()
+		if err := reach(t, a.Dialer(), m.Addr, 20*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 2*delay {
+			t.Errorf("a connection was made in %v, which is less than twice %v", took, delay)
+		}
+	}
+	// Large documents go in segments that the kernel splits and sums up late.
+	big := make([]byte, 4<<20)
+	for n := range big {
+		big[n] = byte(n * n >> 7)
+	}
+	coll := clientVia(t, c, a.Dialer()).Database("d").Collection("big")
+	if _, err := coll.InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}, {Key: "b", Value: big}}); err != nil {
+		t.Fatal(err)
+	}
+	var back struct{ B []byte }
+	if err := coll.FindOne(t.Context(), bson.D{}).Decode(&back); err != nil || !bytes.Equal(back.B, big) {
+		t.Errorf("%d bytes came back, %v", len(back.B), err)
+	}
+	heal(t, i)
+	w.whole("delay healed")
+	out, err := runIn(t.Context(), c.network().hub(), "", "ip", "-o", "link")
+	if err != nil || strings.Contains(out, "near") || strings.Contains(out, "NOARP") {
+		t.Errorf("links after a delay: %s, %v", out, err)
+	}
+	for n := 0; ; n++ { // slow once on a busy computer, but not always
+		began := time.Now()
+		if err := reach(t, a.Dialer(), m.Addr, 20*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 2*delay {
+			break
+		} else if n == 100 {
+			t.Fatalf("still delayed: %v", took)
 		}
 	}
 }

@@ -28,6 +28,8 @@ const (
 	firstMachine  = 101
 	lastMachine   = 254
 	prefixLength  = "/24"
+	// bridgeMAC is fixed: by itself a bridge takes that of a link, and another one when that link leaves.
+	bridgeMAC = "02:00:c6:12:00:01"
 )
 
 // Names inside the namespaces.
@@ -92,7 +94,7 @@ func (n *network) build(ctx context.Context, dir string, st state) error {
 	if _, err := runIn(ctx, "", add, "ip", "-batch", "-"); err != nil {
 		return fmt.Errorf("make network: %w", err)
 	}
-	hub := "link set lo up\nlink add " + bridge + " type bridge\n" +
+	hub := "link set lo up\nlink add " + bridge + " address " + bridgeMAC + " type bridge\n" +
 		"addr add " + hubAddress + prefixLength + " dev " + bridge + "\nlink set " + bridge + " up\n"
 	for _, m := range st.Members {
 		hub += n.plug(m.Name, n.namespace(m.Name))
@@ -118,6 +120,21 @@ func (n *network) address(ctx context.Context, namespace, host string) error {
 	lines := "link set lo up\naddr add " + host + prefixLength + " dev " + link + "\nlink set " + link + " up\n"
 	if _, err := runIn(ctx, namespace, lines, "ip", "-batch", "-"); err != nil {
 		return fmt.Errorf("make network: %w", err)
+	}
+	return nil
+}
+
+// rejoin puts a member's link back on the bridge after a delay. Idempotent.
+func (n *network) rejoin(ctx context.Context, name string) error {
+	lines := "link del " + name + "-near\nlink set " + name + " arp on\nlink set " + name + " master " + bridge + "\n"
+	// -force goes on after a link that is not there; what matters is checked.
+	_, ferr := runIn(ctx, n.hub(), lines, "ip", "-force", "-batch", "-")
+	out, err := runIn(ctx, n.hub(), "", "ip", "-o", "link", "show", "master", bridge)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(out, " "+name+"@") {
+		return fmt.Errorf("put %s back on the bridge: %w", name, ferr)
 	}
 	return nil
 }

@@ -11,7 +11,10 @@ import (
 )
 
 // Identifiers of mongod's log lines; they are stable across versions.
-const logListening = `"id":23016` // "Waiting for connections"
+const (
+	logListening = `"id":23016` // "Waiting for connections"
+	logFatal     = `"s":"F"`    // what a server says before it ends itself
+)
 
 // quotedLines bounds how much of a server's log an error quotes.
 const quotedLines = 6

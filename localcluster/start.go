@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
@@ -43,6 +44,9 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		if err := CheckNetwork(); err != nil {
 			return nil, fmt.Errorf("start cluster: %w", err)
 		}
+	}
+	if cfg.DiskMB > 0 && (runtime.GOOS != "linux" || os.Geteuid() != 0) {
+		return nil, fmt.Errorf("start cluster: %w: that takes root (sudo) on Linux", ErrNeedsDisk)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.StartTimeout)
 	defer cancel()
@@ -129,7 +133,7 @@ func (c *Cluster) adopt(ctx context.Context, cfg Config, temporary bool) error {
 			return err
 		}
 		// What a killed owner has left is in an unknown state.
-		if err := st.Network.remove(ctx); err != nil {
+		if err := (&Cluster{dir: c.dir, st: st}).undo(ctx); err != nil {
 			return err
 		}
 	}
@@ -137,7 +141,7 @@ func (c *Cluster) adopt(ctx context.Context, cfg Config, temporary bool) error {
 		st.Network = newNetwork()
 	}
 	st.Mongod, st.ExtraArgs = cfg.Mongod, cfg.ExtraArgs
-	st.CacheMB, st.OplogMB = cfg.CacheMB, cfg.OplogMB
+	st.CacheMB, st.OplogMB, st.DiskMB = cfg.CacheMB, cfg.OplogMB, cfg.DiskMB
 	st.Detach, st.Temporary, st.Label = cfg.Detach, temporary, cfg.Label
 	st.Control, st.ControlToken = "", ""
 	c.st = st
@@ -212,6 +216,13 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	if n := c.network(); n != nil {
 		if err := n.build(ctx, c.dir, c.st); err != nil {
 			return err
+		}
+	}
+	if c.st.DiskMB > 0 {
+		for _, m := range c.Members() {
+			if err := mountDisk(m.dbpath(), c.st.DiskMB); err != nil {
+				return err
+			}
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
