@@ -103,15 +103,7 @@ func (r *LatencyRun) Print(w io.Writer) error {
 
 // LatencyFile returns the name, without extension, of the files of one variant: the variant's own, with
 // "_" for what is special to a file system, a shell or a link.
-func LatencyFile(variant string) string {
-	return strings.Map(func(c rune) rune {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.':
-			return c
-		}
-		return '_'
-	}, variant)
-}
+func LatencyFile(variant string) string { return results.FileName(variant) }
 
 // checkFiles refuses names of variants whose files would replace each other or the run's own.
 func (r *LatencyRun) checkFiles() error {

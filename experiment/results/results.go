@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // WriteFile makes one file in dir. The error names it.
@@ -32,4 +33,15 @@ func WriteFile(dir, name string, write func(io.Writer) error) error {
 func PutText(w io.Writer, text string) error {
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+// FileName returns name with "_" for what is special to a file system, a shell or a link.
+func FileName(name string) string {
+	return strings.Map(func(c rune) rune {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.':
+			return c
+		}
+		return '_'
+	}, name)
 }
