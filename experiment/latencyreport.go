@@ -3,7 +3,6 @@ package experiment
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -58,7 +57,7 @@ func (r *LatencyRun) write(dir string, how output) error {
 		return fmt.Errorf("make results folder: %w", err)
 	}
 	errs := []error{
-		results.WriteFile(dir, runFile, r.writeJSON),
+		results.WriteFile(dir, runFile, func(w io.Writer) error { return results.PutJSON(w, r) }),
 		results.WriteFile(dir, summaryFile, func(w io.Writer) error { return results.WriteCSV(w, summaryColumns, r.Variants) }),
 		r.writeTable(dir),
 		results.WriteFile(dir, figuresFile, func(w io.Writer) error { return results.PutText(w, LatencyFigures(r.Figures)) }),
@@ -120,13 +119,6 @@ func (r *LatencyRun) checkFiles() error {
 		taken[folded] = v.Name
 	}
 	return nil
-}
-
-func (r *LatencyRun) writeJSON(w io.Writer) error {
-	enc := json.NewEncoder(w) // ends with a newline
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(r)
 }
 
 // writeTable makes the table from the summary that was just written, as everybody else has to.

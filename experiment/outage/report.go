@@ -53,7 +53,9 @@ func (r *Run) write(dir string, width, height int) error {
 		return fmt.Errorf("make results folder: %w", err)
 	}
 	errs := []error{
-		results.WriteFile(dir, runFile, r.writeJSON),
+		results.WriteFile(dir, runFile, func(w io.Writer) error {
+			return results.PutJSON(w, runJSON{r.Machine, r.Settings, r.Skipped, r.Bounds()})
+		}),
 		results.WriteFile(dir, trialsFile, func(w io.Writer) error { return writeTrials(w, r.Trials) }),
 		results.WriteFile(dir, summaryFile, func(w io.Writer) error { return results.WriteCSV(w, summaryColumns, r.Summaries()) }),
 		r.writeTable(dir),
@@ -89,13 +91,6 @@ func removeTimelines(dir string) error {
 		}
 	}
 	return nil
-}
-
-func (r *Run) writeJSON(w io.Writer) error {
-	enc := json.NewEncoder(w) // ends with a newline
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(runJSON{r.Machine, r.Settings, r.Skipped, r.Bounds()})
 }
 
 // writeTable makes the tables from the summary that was just written, as everybody else has to.

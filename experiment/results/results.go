@@ -4,6 +4,7 @@ package results
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,14 @@ func WriteFile(dir, name string, write func(io.Writer) error) error {
 func PutText(w io.Writer, text string) error {
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+// PutJSON writes a value as JSON for people: indented, and with < and > as they are.
+func PutJSON(w io.Writer, value any) error {
+	enc := json.NewEncoder(w) // ends with a newline
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(value)
 }
 
 // FileName returns name with "_" for what is special to a file system, a shell or a link.
