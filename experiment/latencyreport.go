@@ -3,7 +3,6 @@ package experiment
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -58,7 +57,7 @@ func (r *LatencyRun) write(dir string, how output) error {
 		return fmt.Errorf("make results folder: %w", err)
 	}
 	errs := []error{
-		results.WriteFile(dir, runFile, r.writeJSON),
+		results.WriteFile(dir, runFile, func(w io.Writer) error { return results.PutJSON(w, r) }),
 		results.WriteFile(dir, summaryFile, func(w io.Writer) error { return results.WriteCSV(w, summaryColumns, r.Variants) }),
 		r.writeTable(dir),
 		results.WriteFile(dir, figuresFile, func(w io.Writer) error { return results.PutText(w, LatencyFigures(r.Figures)) }),
@@ -103,15 +102,7 @@ func (r *LatencyRun) Print(w io.Writer) error {
 
 // LatencyFile returns the name, without extension, of the files of one variant: the variant's own, with
 // "_" for what is special to a file system, a shell or a link.
-func LatencyFile(variant string) string {
-	return strings.Map(func(c rune) rune {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.':
-			return c
-		}
-		return '_'
-	}, variant)
-}
+func LatencyFile(variant string) string { return results.FileName(variant) }
 
 // checkFiles refuses names of variants whose files would replace each other or the run's own.
 func (r *LatencyRun) checkFiles() error {
@@ -128,13 +119,6 @@ func (r *LatencyRun) checkFiles() error {
 		taken[folded] = v.Name
 	}
 	return nil
-}
-
-func (r *LatencyRun) writeJSON(w io.Writer) error {
-	enc := json.NewEncoder(w) // ends with a newline
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(r)
 }
 
 // writeTable makes the table from the summary that was just written, as everybody else has to.

@@ -20,7 +20,7 @@ type Column[T any] struct {
 
 // Col returns a column. digits are those behind the point of a float64, or of a time.Duration, which
 // is written in seconds. field returns a pointer to what the column holds: a *string, *bool, *int,
-// *int64, *float64 or *time.Duration.
+// *int64, *uint64, *float64 or *time.Duration.
 func Col[T any](name string, digits int, field func(*T) any) Column[T] {
 	return Column[T]{name, digits, field}
 }
@@ -35,6 +35,8 @@ func (c Column[T]) format(row *T) string {
 		return strconv.Itoa(*p)
 	case *int64:
 		return strconv.FormatInt(*p, 10)
+	case *uint64:
+		return strconv.FormatUint(*p, 10)
 	case *float64:
 		return strconv.FormatFloat(*p, 'f', c.digits, 64)
 	case *time.Duration:
@@ -53,6 +55,8 @@ func (c Column[T]) parse(row *T, text string) (err error) {
 		*p, err = strconv.Atoi(text)
 	case *int64:
 		*p, err = strconv.ParseInt(text, 10, 64)
+	case *uint64:
+		*p, err = strconv.ParseUint(text, 10, 64)
 	case *float64:
 		*p, err = strconv.ParseFloat(text, 64)
 	case *time.Duration:

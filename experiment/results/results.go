@@ -4,11 +4,13 @@ package results
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // WriteFile makes one file in dir. The error names it.
@@ -32,4 +34,23 @@ func WriteFile(dir, name string, write func(io.Writer) error) error {
 func PutText(w io.Writer, text string) error {
 	_, err := io.WriteString(w, text)
 	return err
+}
+
+// PutJSON writes a value as JSON for people: indented, and with < and > as they are.
+func PutJSON(w io.Writer, value any) error {
+	enc := json.NewEncoder(w) // ends with a newline
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(value)
+}
+
+// FileName returns name with "_" for what is special to a file system, a shell or a link.
+func FileName(name string) string {
+	return strings.Map(func(c rune) rune {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.':
+			return c
+		}
+		return '_'
+	}, name)
 }
