@@ -429,3 +429,19 @@ func copyFile(to, from string) error {
 	}
 	return err
 }
+
+// The clients' command lines are ones that capstan takes, and work on the set.
+func TestTheComposeClientsRun(t *testing.T) {
+	t.Parallel()
+	for _, files := range [][]string{composeFast, composeDefault} {
+		p := mustLoadCompose(t, files...)
+		uri := mongotest.ReplicaSet(t).Cluster.URI()
+		for _, name := range []string{"writer", "reader", "plain"} {
+			var out lockedBuffer
+			start(t, uri, nil, &out, append(slices.Clone(p.Services[name].Command), "--count", "3")...).wait(t)
+			if n := strings.Count(out.String(), "\n"); n < 3 {
+				t.Errorf("%v: %s printed %d lines for 3 calls:\n%s", files, name, n, out.String())
+			}
+		}
+	}
+}
