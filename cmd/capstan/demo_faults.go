@@ -21,8 +21,8 @@ const (
 	// demoSettle is how long the set runs on two members after the first acknowledgement, before the
 	// killed one comes back.
 	demoSettle = 2 * time.Second
-	// demoHold is how long a frozen primary stays frozen after the first acknowledgement without it. It
-	// wakes up in a set that has gone on, with inserts in its buffers that it has yet to be denied.
+	// demoHold is how long a frozen primary stays frozen after the first acknowledgement without it: the
+	// set has gone on when it wakes up and runs the inserts in its buffers, which must not count.
 	demoHold = 3 * time.Second
 	// demoRoom is how much of the load must be left for a freeze: an outage takes two to four seconds,
 	// and one that outlasts the load would be measured short.
