@@ -20,7 +20,7 @@ mongod: ## find or install a mongod and print its path
 	@scripts/get-mongod
 
 .PHONY: demo
-demo: build ## 100,000 messages through a replica set whose primary is killed in the middle (3 minutes)
+demo: build ## 100,000 messages through a replica set whose primaries are killed and frozen meanwhile (2 minutes)
 	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan demo $(ARGS)
 
 .PHONY: test

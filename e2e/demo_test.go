@@ -19,20 +19,20 @@ func TestTheDemoLosesNothingAndShowsIt(t *testing.T) {
 	mongotest.Mongod(t)
 	dir := t.TempDir()
 	var out bytes.Buffer
-	p := start(t, "", nil, &out, "demo", "--count", "4000", "--rate", "500", "--standalone-count", "1000", "--standalone-rate", "500", "--out", dir)
+	p := start(t, "", nil, &out, "demo", "--count", "12000", "--rate", "400", "--standalone-count", "1000", "--standalone-rate", "500", "--out", dir)
 	p.wait(t)
 	t.Logf("%s\n%s", p.stderr.String(), out.String())
-	for _, want := range []string{"kill -9", "seed "} {
+	for _, want := range []string{"kill -9", "SIGSTOP", "is started again", "is thawed", "seed "} {
 		if !strings.Contains(p.stderr.String(), want) {
 			t.Errorf("%q is missing on standard error", want)
 		}
 	}
-	for _, want := range []string{`(?m)^  acknowledged +4,000 +1,000`, `(?m)^  lost +0 +0$`, `(?m)^  duplicated +0 +0$`, `(?m)^  in the stream +4,000 +1,000`, `(?m)^  outage +[\d.]+ m?s`, `(?m)^PASSED`} {
+	for _, want := range []string{`(?m)^  acknowledged +12,000 +1,000`, `(?m)^  lost +0 +0$`, `(?m)^  duplicated +0 +0$`, `(?m)^  in the stream +12,000 +1,000`, `(?m)^  m\d killed: outage +[\d.]+ m?s`, `(?m)^  m\d frozen: outage +[\d.]+ m?s`, `(?m)^    m\d frozen +[\d,]+ `, `(?m)^    between +[\d,]+ `, `(?m)^PASSED`} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {
 			t.Errorf("%q is missing on standard output", want)
 		}
 	}
-	for name, n := range map[string]int{"replica-set": 4000, "standalone": 1000} {
+	for name, n := range map[string]int{"replica-set": 12000, "standalone": 1000} {
 		f, err := os.Open(filepath.Join(dir, name+".csv"))
 		if err != nil {
 			t.Fatal(err)
@@ -43,6 +43,21 @@ func TestTheDemoLosesNothingAndShowsIt(t *testing.T) {
 		}
 		if b, err := os.ReadFile(filepath.Join(dir, name+".png")); err != nil || !bytes.HasPrefix(b, []byte("\x89PNG")) {
 			t.Errorf("%s: no picture: %v", name, err)
+		}
+	}
+	gone(t, p)
+}
+
+// A load that is over before the killed primary is back leaves no room for the freeze: that is said, and
+// the rest is judged.
+func TestADemoTooShortForTheFreezeSaysSo(t *testing.T) {
+	mongotest.Mongod(t)
+	var out bytes.Buffer
+	p := start(t, "", nil, &out, "demo", "--count", "600", "--rate", "200", "--standalone-count", "0", "--out", t.TempDir())
+	p.wait(t)
+	for _, want := range []string{`(?m)^  m\d killed: outage `, `(?m)^No primary was frozen: `, `(?m)^  lost +0$`, `(?m)^PASSED`} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("%q is missing on standard output:\n%s\n%s", want, p.stderr.String(), out.String())
 		}
 	}
 	gone(t, p)

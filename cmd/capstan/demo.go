@@ -23,20 +23,25 @@ import (
 
 const demoHelp = `Start real MongoDB servers on this machine, send messages through them, break them, and count.
 
-First a replica set of three: a producer sends --count messages at a steady rate, a consumer that waits
-for the majority's commit receives them, and in the middle the primary is killed with -9. Then a
-standalone server, for the latency without replication. Both are judged by an oracle that has seen
+First a replica set of three: a producer sends --count messages at a steady rate, and a consumer that
+waits for the majority's commit receives them. After about a third the primary is killed with -9, and
+started again once the others take writes. When all three are in service and caught up, after about two
+thirds, whoever is primary then is frozen (SIGSTOP): its connections stay open and nothing answers. It is
+thawed some seconds after writes are acknowledged again. If fewer than five seconds of the load are left
+when the set is whole, there is no freeze, and the report says so.
+
+Then a standalone server, for the latency without replication. Both are judged by an oracle that has seen
 every send, acknowledgement and delivery, and reads the stream once more by itself: exit code 1 if a
 message was lost or doubled, or came out of order.
 
 The table goes to standard output, progress to standard error. The latency of each message is in --out,
-as CSV (index, seconds) and as a picture, with a copy of the report. Servers and data are gone when the command ends, also on
-Ctrl-C. It takes about a minute and a half, and two cores.
+as CSV (index, seconds) and as a picture, with a copy of the report. Servers and data are gone when the
+command ends, also on Ctrl-C. It takes about a minute and a half, and two cores.
 `
 
 const demoExample = `  capstan demo
   capstan demo --count 20000 --out demo-small
-  capstan demo --seed 42                     # the same payloads, the same moment of the kill`
+  capstan demo --seed 42                     # the same payloads, the faults at the same messages`
 
 // The sizes and rates of the demo. Two cores carry three members at about 8,000 capped messages a second
 // with a majority's acknowledgement; at a third of that the latency is that of the path and not of a
@@ -62,7 +67,7 @@ func newDemoCmd(env *environ) *cobra.Command {
 	d := &demo{env: env, connect: demoConnect}
 	cmd := &cobra.Command{
 		Use:     "demo",
-		Short:   "kill the primary of a real replica set under load, and count what was lost",
+		Short:   "kill and freeze primaries of a real replica set under load, and count what was lost",
 		Long:    demoHelp,
 		Example: demoExample,
 		Args:    exactArgs(0, ""),
@@ -82,7 +87,7 @@ func newDemoCmd(env *environ) *cobra.Command {
 	f.IntVar(&d.bare, "standalone-count", demoBare, "messages through the standalone server (0: none)")
 	f.Float64Var(&d.bareRate, "standalone-rate", demoBareRate, "of these a second")
 	f.StringVar(&d.out, "out", demoFolder, "folder for the CSV files and the pictures")
-	f.Uint64Var(&d.seed, "seed", 0, "repeat a run: payloads and the moment of the kill (default: a new one)")
+	f.Uint64Var(&d.seed, "seed", 0, "repeat a run: payloads and the moments of the faults (default: a new one)")
 	return cmd
 }
 

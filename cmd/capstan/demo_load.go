@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -44,9 +45,10 @@ type demoLoad struct {
 	sent, acked, delivered atomic.Int64
 	start                  time.Time // set by run, before anything is sent
 
-	// watch, if above 0, is the number whose acknowledgement (or that of a later one) closes seen.
-	watch atomic.Int64
-	seen  chan struct{}
+	// watch is told of an acknowledgement; nil for none.
+	watch atomic.Pointer[demoWatch]
+	// ended is closed once every message has its outcome, or none will come any more.
+	ended chan struct{}
 
 	// late is by how much messages were sent after they were due; owned by sendAll.
 	late *latency.Histogram
@@ -58,9 +60,46 @@ type demoLoad struct {
 	got     []bool
 }
 
+// demoWatch waits for the acknowledgement of the message from, or of a later one, which closes seen.
+type demoWatch struct {
+	from int64
+	seen chan struct{}
+}
+
 func newDemoLoad(count int, rate float64, seed uint64) *demoLoad {
-	return &demoLoad{count: count, rate: rate, seed: seed, seen: make(chan struct{}), late: latency.NewHistogram(),
+	return &demoLoad{count: count, rate: rate, seed: seed, ended: make(chan struct{}), late: latency.NewHistogram(),
 		acks: make([]time.Duration, 0, count), samples: make([]latency.Sample, 0, count), got: make([]bool, count)}
+}
+
+// length is how long the load takes.
+func (l *demoLoad) length() time.Duration {
+	return time.Duration(float64(l.count) / l.rate * float64(time.Second))
+}
+
+// left is how long messages will still be due; negative when none are. Call it after the first was sent.
+func (l *demoLoad) left() time.Duration { return l.length() - time.Since(l.start) }
+
+// fresh returns a channel that is closed by the first acknowledgement of a message that is sent from now on.
+func (l *demoLoad) fresh() <-chan struct{} {
+	w := &demoWatch{from: l.sent.Load() + 1, seen: make(chan struct{})}
+	l.watch.Store(w)
+	return w.seen
+}
+
+// reach waits until message n is sent. It returns false if the load or ctx ends before.
+func (l *demoLoad) reach(ctx context.Context, n int64) bool {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for l.sent.Load() < n {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-l.ended:
+			return l.sent.Load() >= n
+		case <-tick.C:
+		}
+	}
+	return true
 }
 
 func demoKey(n int64) history.Key { return history.Key{Src: demoSource, Seq: n} }
@@ -118,9 +157,8 @@ func (l *demoLoad) settled(key history.Key, r producer.Result) {
 		l.rec.Acknowledged(key)
 		l.acks = append(l.acks, time.Since(l.start))
 		l.acked.Add(1)
-		if w := l.watch.Load(); w > 0 && key.Seq >= w {
-			l.watch.Store(0)
-			close(l.seen)
+		if w := l.watch.Load(); w != nil && key.Seq >= w.from && l.watch.CompareAndSwap(w, nil) {
+			close(w.seen)
 		}
 		return
 	case errors.As(r.Err, &unknown):
@@ -170,18 +208,33 @@ func (l *demoLoad) awaitDelivery(ctx context.Context) {
 	}
 }
 
-// outage finds the longest interval without an acknowledgement that ends after the fault. CaughtUp is
-// before Back where what had piled up was not delivered by the end. Call it after the end.
-func (l *demoLoad) outage(fault time.Duration) (o latency.Outage, longest time.Duration) {
+// measure finds what each fault has cost: the longest interval without an acknowledgement that ends
+// between it and the next fault. CaughtUp is before Back where what had piled up was not delivered by
+// then. faults are in their order. Call it after the end.
+func (l *demoLoad) measure(faults []demoFault) {
+	since := time.Duration(0)
+	for i := range faults {
+		until := time.Duration(math.MaxInt64)
+		if i+1 < len(faults) {
+			until = faults[i+1].outage.Fault
+		}
+		o, longest := l.outage(since, faults[i].outage.Fault, until)
+		faults[i].outage, faults[i].longest = o, longest
+		since = max(o.Back, o.CaughtUp)
+	}
+}
+
+// outage measures the fault at the time fault. What is usual is taken from the time since the outage before it.
+func (l *demoLoad) outage(since, fault, until time.Duration) (o latency.Outage, longest time.Duration) {
 	o.Fault, o.Back, o.CaughtUp = fault, fault, fault
 	for i := 1; i < len(l.acks); i++ {
-		if silence := l.acks[i] - l.acks[i-1]; l.acks[i] > fault && silence > longest {
+		if silence := l.acks[i] - l.acks[i-1]; l.acks[i] > fault && l.acks[i] <= until && silence > longest {
 			longest, o.Back = silence, l.acks[i]
 		}
 	}
 	var before []latency.Sample
 	for _, s := range l.samples {
-		if s.At+s.Took < fault {
+		if s.At >= since && s.At+s.Took < fault {
 			before = append(before, s)
 		}
 	}
@@ -189,7 +242,7 @@ func (l *demoLoad) outage(fault time.Duration) (o latency.Outage, longest time.D
 	h := latency.Of(before)
 	usual := max(2*h.Quantile(50), h.Quantile(90), time.Millisecond)
 	for _, s := range l.samples {
-		if s.At > o.Back && s.Took <= usual {
+		if s.At > o.Back && s.At <= until && s.Took <= usual {
 			o.CaughtUp = s.At
 			break
 		}

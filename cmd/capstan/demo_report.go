@@ -22,11 +22,9 @@ type demoResult struct {
 	column  string // the heading in the table
 	load    *demoLoad
 	verdict history.Verdict
-	failed  error // what went wrong on the way, if anything did
-	// killed is the member that was killed, "" for none; then outage and longest count.
-	killed  string
-	outage  latency.Outage
-	longest time.Duration
+	failed  error       // what went wrong on the way, if anything did
+	faults  []demoFault // that were made, in their order
+	skipped string      // why a fault was not made, "" if none is missing
 	csv     string
 	png     string
 }
@@ -35,16 +33,39 @@ type demoResult struct {
 type demoPhase struct {
 	name    string
 	color   color.RGBA
+	outage  bool
 	samples []latency.Sample
 }
 
+// The names and colours of what is between the faults, and the colours of the faults.
+var (
+	demoCalm  = []demoPhase{{name: "before", color: plot.Blue}, {name: "between", color: plot.Green}, {name: "after", color: plot.Sky}}
+	demoAlarm = []color.RGBA{plot.Red, plot.Purple}
+)
+
 // phases returns the parts of the load that are reported apart.
 func (r *demoResult) phases() []demoPhase {
-	if r.killed == "" {
-		return []demoPhase{{"standalone", plot.Blue, r.load.samples}}
+	if len(r.faults) == 0 {
+		return []demoPhase{{name: r.column, color: plot.Blue, samples: r.load.samples}}
 	}
-	p := latency.Split(r.load.samples, r.outage)
-	return []demoPhase{{"before", plot.Blue, p.Before}, {"during the outage", plot.Red, p.During}, {"after", plot.Green, p.After}}
+	outages := make([]latency.Outage, len(r.faults))
+	for i, f := range r.faults {
+		outages[i] = f.outage
+	}
+	split := latency.Split(r.load.samples, outages)
+	var all []demoPhase
+	for i, samples := range split.Calm {
+		calm := demoCalm[i]
+		if i == len(split.Calm)-1 {
+			calm = demoCalm[len(demoCalm)-1]
+		}
+		calm.samples = samples
+		all = append(all, calm)
+		if i < len(r.faults) {
+			all = append(all, demoPhase{name: r.faults[i].name(), color: demoAlarm[i], outage: true, samples: split.During[i]})
+		}
+	}
+	return all
 }
 
 // demoTable returns the counts of all results side by side, aligned, for people.
@@ -73,30 +94,21 @@ func demoTable(results []*demoResult) string {
 	count("redeliveries", "again after a restart, as at-least-once allows", func(r *demoResult) int { return consumer(r).Redelivered })
 	count("no outcome", "rejected, or never known to be stored", func(r *demoResult) int { return r.verdict.Rejected + r.verdict.Unknown + r.verdict.Unsettled })
 	count("in the stream", "found by a plain majority read, and compared", func(r *demoResult) int { return r.verdict.Reader(demoReadBack).Delivered })
-	outage := func(name, why string, d func(*demoResult) time.Duration) {
-		line(name, why, func(r *demoResult) string {
-			if r.killed == "" {
-				return "-"
-			}
-			return latency.Text(d(r))
-		})
-	}
 	for _, r := range results {
-		if r.killed == "" {
-			continue
-		}
-		b.WriteByte('\n')
-		outage("outage", "from kill -9 of "+r.killed+" to the next acknowledgement", func(r *demoResult) time.Duration { return r.outage.Length() })
-		outage("longest silence", "between two acknowledgements", func(r *demoResult) time.Duration { return r.longest })
-		line("caught up after", "until what had piled up was delivered", func(r *demoResult) string {
-			switch {
-			case r.killed == "":
-				return "-"
-			case r.outage.CaughtUp < r.outage.Back:
-				return "not by the end"
+		for _, f := range r.faults {
+			b.WriteByte('\n')
+			only := func(text string) func(*demoResult) string {
+				return func(of *demoResult) string {
+					if of != r {
+						return "-"
+					}
+					return text
+				}
 			}
-			return latency.Text(r.outage.CaughtUp - r.outage.Back)
-		})
+			line(f.name()+": outage", "from "+f.how+" to the next acknowledgement"+f.undone, only(f.length()))
+			line("  longest silence", "between two acknowledgements", only(latency.Text(f.longest)))
+			line("  caught up after", "until what had piled up was delivered", only(f.caughtUp()))
+		}
 	}
 	return b.String()
 }
@@ -180,7 +192,7 @@ func (r *demoResult) picture() plot.Scatter {
 			points[i] = plot.Point{X: float64(x.Loc), Y: x.Took.Seconds()}
 		}
 		s.Series = append(s.Series, plot.Series{Name: p.name, Color: p.color, Points: points})
-		if p.color == plot.Red {
+		if p.outage {
 			continue // a median of an outage says nothing
 		}
 		median := plot.Line{Color: plot.Ink, Points: plot.Moving(points, 100, 0.5)}
@@ -190,10 +202,10 @@ func (r *demoResult) picture() plot.Scatter {
 		}
 		s.Lines = append(s.Lines, median, high)
 	}
-	if r.killed != "" {
-		number := func(at time.Duration) float64 { return at.Seconds() * r.load.rate }
-		s.Bands = append(s.Bands, plot.Band{From: number(r.outage.Fault), To: number(r.outage.Back),
-			Label: fmt.Sprintf("primary killed: nothing acknowledged for %s", latency.Text(r.outage.Length()))})
+	number := func(at time.Duration) float64 { return at.Seconds() * r.load.rate }
+	for _, f := range r.faults {
+		s.Bands = append(s.Bands, plot.Band{From: number(f.outage.Fault), To: number(f.outage.Back),
+			Label: fmt.Sprintf("primary %s,\nno writes for %s", f.verb, f.length())})
 	}
 	return s
 }

@@ -52,6 +52,7 @@ func (l *demoLoad) run(ctx context.Context, c demoChain) error {
 	go func() { produced <- p.Run(context.WithoutCancel(ctx)) }()
 
 	err = l.sendAll(ctx, p)
+	close(l.ended)
 	if ctx.Err() != nil {
 		p.Abort() // the servers go in a moment, so there is nothing to drain into
 	}

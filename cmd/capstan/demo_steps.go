@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,17 +13,11 @@ import (
 
 	"github.com/seed-12ef14e5/capstan/experiment"
 	"github.com/seed-12ef14e5/capstan/internal/config"
-	"github.com/seed-12ef14e5/capstan/internal/latency"
-	"github.com/seed-12ef14e5/capstan/internal/pace"
 	"github.com/seed-12ef14e5/capstan/localcluster"
 )
 
 // demoDown is what the servers get to end; theirs are temporary folders, so they are killed at once.
 const demoDown = 20 * time.Second
-
-// demoSettle is how long the set runs on two members after the first acknowledgement, before the
-// killed one comes back.
-const demoSettle = 2 * time.Second
 
 // demo is one run of the command.
 type demo struct {
@@ -61,16 +54,16 @@ func (d *demo) run(ctx context.Context) error {
 	return d.report(results, time.Since(began))
 }
 
-// replicaSet sends the load through a replica set and kills its primary in the middle.
+// replicaSet sends the load through a replica set, kills its primary and later freezes the next one.
 func (d *demo) replicaSet(ctx context.Context) (*demoResult, error) {
 	if d.count == 0 {
 		return nil, nil
 	}
 	l := newDemoLoad(d.count, d.rate, d.seed)
-	r := &demoResult{name: "replica-set", title: "Replica set of three, its primary killed in the middle", column: "replica set", load: l}
-	d.env.note("\n1/2  a replica set of three; its primary is killed with -9 in the middle")
+	r := &demoResult{name: "replica-set", title: "Replica set of three, its primary killed, later the next one frozen", column: "replica set", load: l}
+	d.env.note("\n1/2  a replica set of three; its primary is killed with -9, and when it is back, the next primary is frozen")
 	return r, d.on(ctx, localcluster.Config{Members: 3}, r, func(ctx context.Context, c *localcluster.Cluster) error {
-		return d.fault(ctx, c, r)
+		return d.faults(ctx, c, r)
 	})
 }
 
@@ -110,7 +103,7 @@ func (d *demo) on(ctx context.Context, cfg localcluster.Config, r *demoResult, f
 	}
 	l := r.load
 	d.env.note("     %s messages, %s a second: %s", humanize.Comma(int64(l.count)), humanize.Comma(int64(l.rate)),
-		seconds(time.Duration(float64(l.count)/l.rate*float64(time.Second))))
+		seconds(l.length()))
 	show := watchDemo(d.env, l)
 	faulted := make(chan error, 1)
 	if fault != nil {
@@ -130,59 +123,12 @@ func (d *demo) on(ctx context.Context, cfg localcluster.Config, r *demoResult, f
 	}
 	// What failed is part of the result: the counts say what it cost.
 	r.failed = errors.Join(err, l.first, closed)
-	if r.killed != "" {
-		r.outage, r.longest = l.outage(r.outage.Fault)
-	}
+	l.measure(r.faults)
 	if err := l.readBack(ctx, c.URI(), demoDatabase, demoStream); err != nil {
 		return err
 	}
 	r.verdict = l.judge()
 	return r.save(d.out)
-}
-
-// fault kills the primary in the middle of the load, and starts it again when the set has recovered.
-func (d *demo) fault(ctx context.Context, c *localcluster.Cluster, r *demoResult) error {
-	l := r.load
-	rng := rand.New(rand.NewPCG(d.seed, 2))
-	middle := max(1, int64(l.count)*int64(45+rng.IntN(11))/100)
-	for l.sent.Load() < middle {
-		if err := pace.Sleep(ctx, time.Millisecond); err != nil {
-			return nil // the load says so
-		}
-	}
-	primary := ""
-	for _, m := range c.Status(ctx) {
-		if m.Role == localcluster.RolePrimary {
-			primary = m.Name
-		}
-	}
-	if primary == "" {
-		return errors.New("no primary to kill")
-	}
-	at := time.Since(l.start)
-	number := l.sent.Load()
-	if _, err := c.Kill(ctx, primary); err != nil {
-		return err
-	}
-	r.killed, r.outage = primary, latency.Outage{Fault: at}
-	l.watch.Store(l.sent.Load() + 1) // sent when the process was gone: only a new primary can acknowledge it
-	d.env.note("     kill -9 of the primary %s at message %s", primary, humanize.Comma(number))
-	select {
-	case <-l.seen:
-	case <-ctx.Done():
-		return nil
-	case <-time.After(demoPatience):
-		return errors.New("nothing was acknowledged any more after the primary had been killed")
-	}
-	d.env.note("     writes are acknowledged again, by a new primary")
-	if err := pace.Sleep(ctx, demoSettle); err != nil {
-		return nil
-	}
-	if _, err := c.Start(ctx, primary); err != nil {
-		return err
-	}
-	d.env.note("     %s is back", primary)
-	return nil
 }
 
 // report prints the tables on standard output and returns the verdict as an error.
@@ -200,6 +146,11 @@ func (d *demo) report(results []*demoResult, took time.Duration) error {
 		}
 		if !r.verdict.OK() {
 			fmt.Fprintf(&b, "\n%s: %s\n", r.column, r.verdict)
+		}
+	}
+	for _, r := range results {
+		if r.skipped != "" {
+			fmt.Fprintf(&b, "\n%s\n", r.skipped)
 		}
 	}
 	if note := busyNote(results); note != "" {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -23,12 +24,79 @@ func TestTheOutageIsTheLongestSilenceBehindTheFault(t *testing.T) {
 		{At: 100 * ms, Took: 5 * ms}, {At: 900 * ms, Took: 6 * ms}, {At: 2000 * ms, Took: 900 * ms},
 		{At: 2950 * ms, Took: 100 * ms}, {At: 3000 * ms, Took: 5 * ms},
 	}
-	o, longest := l.outage(1000 * ms)
+	o, longest := l.outage(0, 1000*ms, time.Hour)
 	if longest != 1895*ms || o.Length() != 1900*ms || o.CaughtUp != 3000*ms {
 		t.Fatalf("%+v, longest %v", o, longest)
 	}
-	if o, longest := newDemoLoad(1, 1, 1).outage(ms); longest != 0 || o.Length() != 0 {
+	if o, longest := newDemoLoad(1, 1, 1).outage(0, ms, time.Hour); longest != 0 || o.Length() != 0 {
 		t.Fatalf("without acknowledgements: %+v, %v", o, longest)
+	}
+}
+
+// Each fault has its own outage: neither the other's longer silence nor its pile counts.
+func TestTwoFaultsAreMeasuredApart(t *testing.T) {
+	const ms = time.Millisecond
+	l := newDemoLoad(10, 100, 1)
+	l.acks = []time.Duration{0, 1000 * ms, 3000 * ms, 3001 * ms, 5000*ms - 1, 8000 * ms, 8001 * ms}
+	for _, at := range []time.Duration{100, 900, 2000, 3100, 3200, 4000, 4500, 6000, 8100, 8200, 8300} {
+		took := 5 * ms
+		switch at {
+		case 2000, 3100:
+			took = 1000 * ms
+		case 6000, 8100, 8200:
+			took = 2500 * ms
+		}
+		l.samples = append(l.samples, latency.Sample{At: at * ms, Took: took})
+	}
+	faults := []demoFault{{outage: latency.Outage{Fault: 1001 * ms}}, {outage: latency.Outage{Fault: 5000 * ms}}}
+	l.measure(faults)
+	for i, want := range []latency.Outage{{Fault: 1001 * ms, Back: 3000 * ms, CaughtUp: 3200 * ms}, {Fault: 5000 * ms, Back: 8000 * ms, CaughtUp: 8300 * ms}} {
+		if faults[i].outage != want {
+			t.Errorf("fault %d: %+v, want %+v", i, faults[i].outage, want)
+		}
+	}
+}
+
+func TestTheSeedAloneDecidesTheFaults(t *testing.T) {
+	seen := map[int64]bool{}
+	for seed := range uint64(50) {
+		kill, freeze := demoMoments(100_000, seed)
+		if k, f := demoMoments(100_000, seed); k != kill || f != freeze {
+			t.Fatalf("seed %d: %d and %d, then %d and %d", seed, kill, freeze, k, f)
+		}
+		if kill < 28_000 || kill > 38_000 || freeze < 61_000 || freeze > 71_000 {
+			t.Errorf("seed %d: %d and %d", seed, kill, freeze)
+		}
+		seen[kill], seen[freeze] = true, true
+	}
+	if len(seen) < 90 {
+		t.Errorf("only %d different moments of 50 seeds", len(seen))
+	}
+	if kill, freeze := demoMoments(1, 1); kill != 1 || freeze != 1 {
+		t.Errorf("of one message: %d and %d", kill, freeze)
+	}
+}
+
+func TestASetIsWholeWhenAllServeAndFollow(t *testing.T) {
+	now := time.Now()
+	set := func(states ...string) (all []demoState) {
+		for i, s := range states {
+			all = append(all, demoState{Name: fmt.Sprintf("m%d", i), State: s, Applied: now})
+		}
+		return all
+	}
+	if err := wholeIs(set("SECONDARY", "PRIMARY", "SECONDARY")); err != nil {
+		t.Error(err)
+	}
+	for _, states := range [][]string{{}, {"SECONDARY", "SECONDARY"}, {"PRIMARY", "ROLLBACK"}, {"PRIMARY", "(not reachable/healthy)"}} {
+		if wholeIs(set(states...)) == nil {
+			t.Errorf("%v is whole", states)
+		}
+	}
+	behind := set("SECONDARY", "PRIMARY")
+	behind[0].Applied = now.Add(-demoLag - time.Millisecond)
+	if wholeIs(behind) == nil {
+		t.Error("a member that is behind counts as caught up")
 	}
 }
 
@@ -93,10 +161,10 @@ func TestABusyMachineIsNamedAsTheCauseOfItsLatencies(t *testing.T) {
 
 func TestAPileThatIsNotGoneByTheEndIsSaid(t *testing.T) {
 	r := judged(10, 0)
-	r.killed = "m0"
+	r.faults = []demoFault{{member: "m0", verb: "killed", how: "kill -9", outage: latency.Outage{Fault: 1500 * time.Millisecond}}}
 	r.load.acks = []time.Duration{0, time.Second, 3 * time.Second}
 	r.load.samples = []latency.Sample{{At: 0, Took: time.Millisecond}, {At: 4 * time.Second, Took: time.Second}}
-	r.outage, r.longest = r.load.outage(1500 * time.Millisecond)
+	r.load.measure(r.faults)
 	if table := demoTable([]*demoResult{r}); !strings.Contains(table, "not by the end") || !strings.Contains(table, "1.50 s") {
 		t.Error(table)
 	}

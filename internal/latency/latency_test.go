@@ -3,6 +3,7 @@ package latency
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -126,9 +127,38 @@ func TestAMessageUnderWayDuringTheOutageBelongsToIt(t *testing.T) {
 		{Loc: 3, At: 12 * s, Took: s / 2},  // behind the pile
 		{Loc: 4, At: 14 * s, Took: s / 10}, // after
 	}
-	p := Split(samples, o)
-	if len(p.Before) != 1 || len(p.During) != 3 || len(p.After) != 1 || p.After[0].Loc != 4 || o.Length() != 2*s {
+	p := Split(samples, []Outage{o})
+	if len(p.Calm) != 2 || len(p.During) != 1 || len(p.Calm[0]) != 1 || len(p.During[0]) != 3 || len(p.Calm[1]) != 1 || p.Calm[1][0].Loc != 4 || o.Length() != 2*s {
 		t.Fatalf("%+v", p)
+	}
+}
+
+func TestSeveralOutagesSplitARunIntoOnePartMore(t *testing.T) {
+	const s = time.Second
+	outages := []Outage{{Fault: 10 * s, Back: 12 * s, CaughtUp: 13 * s}, {Fault: 20 * s, Back: 23 * s, CaughtUp: 20 * s}}
+	at := map[time.Duration]string{ // of samples that take a second
+		8 * s: "calm 0", 9 * s: "during 0", 13 * s: "during 0", 13*s + 1: "calm 1", 18 * s: "calm 1", 19 * s: "during 1",
+		23 * s: "during 1", 24 * s: "calm 2", 90 * s: "calm 2",
+	}
+	for sent, want := range at {
+		p := Split([]Sample{{At: sent, Took: s}}, outages)
+		got := ""
+		for i, part := range p.Calm {
+			if len(part) == 1 {
+				got += fmt.Sprintf("calm %d", i)
+			}
+		}
+		for i, part := range p.During {
+			if len(part) == 1 {
+				got += fmt.Sprintf("during %d", i)
+			}
+		}
+		if got != want {
+			t.Errorf("sent at %s: %q, want %q", sent, got, want)
+		}
+	}
+	if p := Split([]Sample{{}}, nil); len(p.Calm) != 1 || len(p.Calm[0]) != 1 || len(p.During) != 0 {
+		t.Errorf("without an outage: %+v", p)
 	}
 }
 

@@ -12,23 +12,36 @@ type Outage struct {
 // Length returns how long nothing was acknowledged after the fault.
 func (o Outage) Length() time.Duration { return o.Back - o.Fault }
 
-// Phases are samples split by an outage.
-type Phases struct{ Before, During, After []Sample }
+// end returns when the outage is over for those who wait for messages.
+func (o Outage) end() time.Duration { return max(o.Back, o.CaughtUp) }
 
-// Split splits samples: during are those that were under way at any moment between Fault and
-// CaughtUp, before were delivered before the fault, after were sent when the pile was gone. The order
-// within each is kept.
-func Split(samples []Sample, o Outage) Phases {
-	var p Phases
+// met reports whether s was under way at any moment of the outage.
+func (o Outage) met(s Sample) bool { return s.At+s.Took >= o.Fault && s.At <= o.end() }
+
+// Phases are samples split by outages.
+type Phases struct {
+	// Calm has one entry more than there are outages: the samples before the first one, between each
+	// two, and after the last one.
+	Calm [][]Sample
+	// During has an entry per outage.
+	During [][]Sample
+}
+
+// Split splits samples by outages, which are in the order of their faults: a sample that was under way
+// at any moment between Fault and CaughtUp is During, of the first such outage; the others are Calm.
+// The order within each is kept.
+func Split(samples []Sample, outages []Outage) Phases {
+	p := Phases{Calm: make([][]Sample, len(outages)+1), During: make([][]Sample, len(outages))}
 	for _, s := range samples {
-		switch {
-		case s.At+s.Took < o.Fault:
-			p.Before = append(p.Before, s)
-		case s.At > max(o.Back, o.CaughtUp):
-			p.After = append(p.After, s)
-		default:
-			p.During = append(p.During, s)
+		i := 0 // the outages that were over before it was sent
+		for i < len(outages) && s.At > outages[i].end() {
+			i++
 		}
+		if i < len(outages) && outages[i].met(s) {
+			p.During[i] = append(p.During[i], s)
+			continue
+		}
+		p.Calm[i] = append(p.Calm[i], s)
 	}
 	return p
 }

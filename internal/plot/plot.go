@@ -51,7 +51,7 @@ type Line struct {
 // Band is a shaded stretch of the X axis, such as an outage.
 type Band struct {
 	From, To float64
-	// Label stands at its upper end.
+	// Label stands at its upper end, beside it, in one line or more.
 	Label string
 }
 
@@ -72,10 +72,12 @@ type Scatter struct {
 
 // Colours that differ also for most colour-blind people (after Okabe and Ito).
 var (
-	Blue  = color.RGBA{0x00, 0x72, 0xB2, 0xFF}
-	Red   = color.RGBA{0xD5, 0x5E, 0x00, 0xFF}
-	Green = color.RGBA{0x00, 0x9E, 0x73, 0xFF}
-	Ink   = color.RGBA{0x22, 0x22, 0x2A, 0xFF}
+	Blue   = color.RGBA{0x00, 0x72, 0xB2, 0xFF}
+	Red    = color.RGBA{0xD5, 0x5E, 0x00, 0xFF}
+	Green  = color.RGBA{0x00, 0x9E, 0x73, 0xFF}
+	Purple = color.RGBA{0xCC, 0x79, 0xA7, 0xFF}
+	Sky    = color.RGBA{0x56, 0xB4, 0xE9, 0xFF}
+	Ink    = color.RGBA{0x22, 0x22, 0x2A, 0xFF}
 )
 
 var (
