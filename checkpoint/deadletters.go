@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/seed-12ef14e5/capstan/internal/retry"
+	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
@@ -32,7 +32,8 @@ const (
 // document (MongoDB stores 16 MiB at most), or that the server takes at the top level only, is kept as
 // its BSON bytes in further documents ("parts"), which are written first. Get puts it together again.
 //
-// Writes are acknowledged by a majority. Safe for concurrent use. The client belongs to the caller.
+// Writes are acknowledged by a majority. They replace what is there and compare nothing; the attempts of one
+// Add share a session, so a late execution of one is fenced off as Mongo says. Safe for concurrent use. The client belongs to the caller.
 type DeadLetters struct {
 	coll *mongo.Collection
 	m    *Mongo // for its time-outs and sessions
@@ -64,8 +65,8 @@ type part struct {
 
 // NewDeadLetters returns a store in coll. It does no I/O; the collection is made by the first letter.
 // Errors: a Config that is out of range.
-func NewDeadLetters(coll *mongo.Collection, cfg MongoConfig) (*DeadLetters, error) {
-	m, err := NewMongo(coll, cfg)
+func NewDeadLetters(coll *mongo.Collection, doer Doer, cfg MongoConfig) (*DeadLetters, error) {
+	m, err := NewMongo(coll, doer, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +82,7 @@ func (d *DeadLetters) Add(ctx context.Context, dl record.DeadLetter) error {
 		whole.Document = dl.Record.Raw
 		if b, err := bson.Marshal(whole); err == nil && len(b) <= record.MaxDocumentSize {
 			err := d.put(ctx, l.ID, whole)
-			if err == nil || !isFinalWrite(err) {
+			if err == nil || !refused(err) {
 				return err
 			}
 			// Refused, perhaps for what is inside (too deeply nested by one level, say): as bytes it passes.
@@ -92,6 +93,12 @@ func (d *DeadLetters) Add(ctx context.Context, dl record.DeadLetter) error {
 		return fmt.Errorf("store dead letter %q: %w", l.ID, err)
 	}
 	return nil
+}
+
+// refused reports whether err says that the server will never take what was sent.
+func refused(err error) bool {
+	w := mongoerr.Classify(err).Write
+	return w == mongoerr.WriteRejected || w == mongoerr.WriteStop
 }
 
 // addParts stores the letter with its document in parts. The parts come first: a letter that exists
@@ -109,26 +116,13 @@ func (d *DeadLetters) addParts(ctx context.Context, l letter, doc bson.Raw) erro
 	return d.put(ctx, l.ID, l)
 }
 
-// put stores doc under id, in the place of what is there.
+// put stores doc under id, in the place of what is there. Two upserts of one _id at the same time collide, and
+// the second attempt replaces.
 func (d *DeadLetters) put(ctx context.Context, id string, doc any) error {
-	tries := retry.New(retry.Policy{})
-	for {
-		err := d.putOnce(ctx, id, doc)
-		if err == nil {
-			return nil
-		}
-		// Two upserts of one _id at the same time collide, and the second attempt replaces.
-		if err := pause(ctx, tries, err, isFinalWrite(err)); err != nil {
-			return err
-		}
-	}
-}
-
-func (d *DeadLetters) putOnce(ctx context.Context, id string, doc any) error {
-	ctx, cancel := context.WithTimeout(ctx, d.m.cfg.AttemptTimeout)
-	defer cancel()
-	_, err := d.coll.ReplaceOne(ctx, byName(id), doc, options.Replace().SetUpsert(true))
-	return err
+	return d.m.doer.Do(ctx, "store dead letter", func(ctx context.Context) error {
+		_, err := d.coll.ReplaceOne(ctx, byName(id), doc, options.Replace().SetUpsert(true))
+		return err
+	})
 }
 
 // Get returns the dead letter of a consumer at a position, with its whole original document, or
@@ -136,9 +130,7 @@ func (d *DeadLetters) putOnce(ctx context.Context, id string, doc any) error {
 func (d *DeadLetters) Get(ctx context.Context, consumer string, at record.Position) (record.DeadLetter, error) {
 	id := letterID(consumer, at)
 	var l letter
-	err := d.m.reading(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, d.m.cfg.AttemptTimeout)
-		defer cancel()
+	err := d.m.reading(ctx, "load dead letter", func(ctx context.Context) error {
 		l = letter{}
 		if err := d.findOne(ctx, id, &l); err != nil {
 			return err

@@ -61,7 +61,7 @@ func TestDeadLettersKeepTheWholeOriginalWhateverItIs(t *testing.T) {
 		"a little less than 16 MiB":  padded(record.MaxDocumentSize - 5000),
 	} {
 		t.Run(name, func(t *testing.T) {
-			store, err := checkpoint.NewDeadLetters(coll, checkpoint.MongoConfig{AttemptTimeout: 10 * time.Second})
+			store, err := checkpoint.NewDeadLetters(coll, doer(t, 10*time.Second), checkpoint.MongoConfig{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,7 +88,7 @@ func TestDeadLettersKeepTheWholeOriginalWhateverItIs(t *testing.T) {
 func TestADeadLetterThatComesAgainIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.ReplicaSet(t).DB(t).Collection("dead")
-	store, err := checkpoint.NewDeadLetters(coll, checkpoint.MongoConfig{})
+	store, err := checkpoint.NewDeadLetters(coll, doer(t, 0), checkpoint.MongoConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

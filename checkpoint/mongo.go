@@ -15,33 +15,31 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
-	"github.com/seed-12ef14e5/capstan/internal/retry"
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
-// Defaults of MongoConfig.
-const (
-	// DefaultTimeout covers an election with a server's default settings (10 s election timeout).
-	DefaultTimeout = 15 * time.Second
-	// DefaultAttemptTimeout is long for an answer and short for a frozen host.
-	DefaultAttemptTimeout = 2 * time.Second
-)
+// DefaultTimeout of MongoConfig covers an election with a server's default settings (10 s election timeout).
+const DefaultTimeout = 15 * time.Second
+
+// Doer runs a step until its outcome is known: each time under a deadline of its own, with waits in between,
+// until ctx ends. A step of Do may write, one of DoRead only reads. It stops at an error that another attempt would
+// meet again, and at any that is not MongoDB's, unless it has a method TryAgain() bool that returns true.
+// *failover.Layer is one.
+type Doer interface {
+	Do(ctx context.Context, name string, step func(ctx context.Context) error) error
+	DoRead(ctx context.Context, name string, step func(ctx context.Context) error) error
+}
 
 // MongoConfig configures a Mongo. The zero value is valid.
 type MongoConfig struct {
 	// Timeout bounds every call with all its attempts; a context that ends earlier wins. 0 means
-	// DefaultTimeout.
+	// DefaultTimeout. How long one attempt may take is the Doer's to say.
 	Timeout time.Duration
-	// AttemptTimeout bounds every command; 0 means DefaultAttemptTimeout (or Timeout, if that is less).
-	AttemptTimeout time.Duration
 }
 
 func (c MongoConfig) withDefaults() MongoConfig {
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
-	}
-	if c.AttemptTimeout == 0 {
-		c.AttemptTimeout = min(DefaultAttemptTimeout, c.Timeout)
 	}
 	return c
 }
@@ -50,10 +48,6 @@ func (c MongoConfig) validate() error {
 	if c.Timeout < 0 {
 		return fmt.Errorf("mongo checkpoints: Timeout is %s, it must be positive", c.Timeout)
 	}
-	if c.AttemptTimeout < 0 || c.AttemptTimeout > c.Timeout {
-		return fmt.Errorf("mongo checkpoints: AttemptTimeout is %s, it must be positive and at most Timeout (%s)",
-			c.AttemptTimeout, c.Timeout)
-	}
 	return nil
 }
 
@@ -61,7 +55,10 @@ func (c MongoConfig) validate() error {
 //
 // Every change compares owner and revision with the stored ones in the filter of the write and is
 // acknowledged by a majority, so a member that comes back from the dead cannot undo it, and an update
-// that a frozen server executes late finds another revision and does nothing. An attempt whose
+// that a frozen server executes late finds another revision and does nothing. Two writes compare nothing:
+// Delete, and Set over a damaged document. All attempts of a call use one session, so on a replica set a late
+// execution of these is fenced off by the server's transaction number, provided the client has retryWrites
+// (the driver's default). An attempt whose
 // outcome is not known is resolved by trying again and reading back, in a causally consistent session.
 // Sessions follow one another: no call sees less than what an earlier one through the same Mongo was
 // told is stored. A member that was primary, or a new primary that does not yet know what its
@@ -72,6 +69,7 @@ func (c MongoConfig) validate() error {
 // collection's client belongs to the caller, who disconnects it after the last call.
 type Mongo struct {
 	coll   *mongo.Collection
+	doer   Doer
 	cfg    MongoConfig
 	unsure unsure
 
@@ -79,17 +77,17 @@ type Mongo struct {
 	known bson.Timestamp // operation time of the last acknowledged write; zero on a standalone
 }
 
-// NewMongo returns a store in coll, whatever read and write concerns coll has. It does no I/O; the
-// collection is made by the first write. Errors: a Config that is out of range.
-func NewMongo(coll *mongo.Collection, cfg MongoConfig) (*Mongo, error) {
-	if coll == nil {
-		return nil, errors.New("mongo checkpoints: the collection is nil")
+// NewMongo returns a store in coll, whatever read and write concerns coll has, that does everything through
+// doer. It does no I/O; the collection is made by the first write. Errors: a Config that is out of range.
+func NewMongo(coll *mongo.Collection, doer Doer, cfg MongoConfig) (*Mongo, error) {
+	if coll == nil || doer == nil {
+		return nil, errors.New("mongo checkpoints: the collection or the Doer is nil")
 	}
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Mongo{coll: committed(coll), cfg: cfg}, nil
+	return &Mongo{coll: committed(coll), doer: doer, cfg: cfg}, nil
 }
 
 // committed returns coll with reads and writes that no election takes back.
@@ -156,41 +154,41 @@ func (m *Mongo) Save(ctx context.Context, cp record.Checkpoint) (record.Checkpoi
 
 // save compares and sets until the outcome is known. cur is what is believed to be stored; it goes
 // up when an earlier save of ours turns out to have been stored.
-func (m *Mongo) save(ctx context.Context, cp record.Checkpoint) (record.Checkpoint, error) {
+func (m *Mongo) save(ctx context.Context, cp record.Checkpoint) (saved record.Checkpoint, err error) {
 	cur := record.Checkpoint{Name: cp.Name, Owner: cp.Owner, Revision: cp.Revision, Stream: cp.Stream}
-	tries := retry.New(retry.Policy{})
-	for {
+	look := false // cur may be out of date
+	err = m.doer.Do(ctx, "save checkpoint "+cp.Name, func(ctx context.Context) error {
+		if look {
+			stored, err := m.holder(ctx, cp, cur)
+			if _, fenced := errors.AsType[*record.FencedError](err); fenced {
+				m.unsure.settled(cp.Name)
+			}
+			if err != nil {
+				return err
+			}
+			cur = stored
+		}
 		mine := cp
 		mine.Revision = cur.Revision
 		next, err := replace(cur, true, mine, clock())
 		if err != nil {
-			return record.Checkpoint{}, err
+			return err
 		}
 		applied, err := m.compareAndSet(ctx, cur, next)
-		if applied {
-			return next, nil
-		}
-		if err != nil {
+		look = true
+		switch {
+		case err != nil:
 			// Also where the error says "never sent": the client may have retried by itself, and the
 			// last error then hides an attempt before it.
 			m.unsure.note(cp, next.Revision)
-			if err := pause(ctx, tries, err, isFinalWrite(err)); err != nil {
-				return record.Checkpoint{}, err
-			}
+			return err
+		case !applied:
+			return errChanged
 		}
-		stored, err := m.holder(ctx, cp, cur)
-		if _, fenced := errors.AsType[*record.FencedError](err); fenced {
-			m.unsure.settled(cp.Name)
-			return record.Checkpoint{}, err
-		}
-		if err == nil {
-			cur = stored
-			err = errChanged // the wait is short, and there is none without a fault
-		}
-		if err := pause(ctx, tries, err, isFinalRead(err)); err != nil {
-			return record.Checkpoint{}, err
-		}
-	}
+		saved = next
+		return nil
+	})
+	return saved, err
 }
 
 // holder returns what is stored under the name of cp, if that is cur or a save of ours whose outcome
@@ -214,29 +212,21 @@ func (m *Mongo) holder(ctx context.Context, cp, cur record.Checkpoint) (record.C
 func (m *Mongo) edit(ctx context.Context, name string, change func(cur record.Checkpoint, corrupt error) (record.Checkpoint, error)) (record.Checkpoint, error) {
 	var next record.Checkpoint
 	err := m.writing(ctx, func(ctx context.Context) error {
-		tries := retry.New(retry.Policy{})
-		for {
+		return m.doer.Do(ctx, "edit checkpoint "+name, func(ctx context.Context) error {
 			cur, found, err := m.find(ctx, name)
 			_, corrupt := errors.AsType[*CorruptError](err)
-			final := isFinalRead(err)
-			if err == nil || corrupt {
-				if next, err = change(cur, err); err != nil {
-					return err
-				}
-				var applied bool
-				applied, err = m.put(ctx, cur, found, corrupt, next)
-				if applied {
-					return nil
-				}
-				final = isFinalWrite(err)
-			}
-			if err == nil {
-				err, final = errChanged, false
-			}
-			if err := pause(ctx, tries, err, final); err != nil {
+			if err != nil && !corrupt {
 				return err
 			}
-		}
+			if next, err = change(cur, err); err != nil {
+				return err
+			}
+			applied, err := m.put(ctx, cur, found, corrupt, next)
+			if err == nil && !applied {
+				err = errChanged
+			}
+			return err
+		})
 	})
 	if err != nil {
 		return record.Checkpoint{}, err
@@ -248,8 +238,6 @@ func (m *Mongo) put(ctx context.Context, cur record.Checkpoint, found, corrupt b
 	if found {
 		return m.compareAndSet(ctx, cur, next)
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.AttemptTimeout)
-	defer cancel()
 	if corrupt { // nothing in it can be compared
 		res, err := m.coll.ReplaceOne(ctx, byName(next.Name), entryOf(next))
 		return err == nil && res.MatchedCount == 1, err
@@ -265,8 +253,6 @@ func byName(name string) bson.D { return bson.D{{Key: "_id", Value: name}} }
 
 // compareAndSet replaces cur by next if owner and revision are still those of cur.
 func (m *Mongo) compareAndSet(ctx context.Context, cur, next record.Checkpoint) (applied bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.AttemptTimeout)
-	defer cancel()
 	filter := bson.D{{Key: "_id", Value: next.Name}, {Key: "owner", Value: cur.Owner}, {Key: "revision", Value: cur.Revision}}
 	res, err := m.coll.ReplaceOne(ctx, filter, entryOf(next))
 	if err != nil {
@@ -277,8 +263,6 @@ func (m *Mongo) compareAndSet(ctx context.Context, cur, next record.Checkpoint) 
 
 // find reads what a majority has. In a session it sees what the session's earlier replies knew.
 func (m *Mongo) find(ctx context.Context, name string) (cp record.Checkpoint, found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.AttemptTimeout)
-	defer cancel()
 	raw, err := m.coll.FindOne(ctx, byName(name)).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return record.Checkpoint{}, false, nil
@@ -304,34 +288,15 @@ func (m *Mongo) decode(raw bson.Raw) (record.Checkpoint, error) {
 	return cp, nil
 }
 
-var errChanged = errors.New("another process changed the checkpoint in between")
+// changedError says that another process changed the checkpoint in between: look again.
+type changedError struct{}
 
-// isFinalRead reports whether a failed read will fail again.
-func isFinalRead(err error) bool {
-	if err == nil || errors.Is(err, errChanged) {
-		return false
-	}
-	_, corrupt := errors.AsType[*CorruptError](err)
-	return corrupt || mongoerr.Classify(err).Read == mongoerr.ReadStop
-}
+func (changedError) Error() string { return "another process changed the checkpoint in between" }
 
-// isFinalWrite reports whether a failed write will fail again.
-func isFinalWrite(err error) bool {
-	switch mongoerr.Classify(err).Write {
-	case mongoerr.WriteRejected, mongoerr.WriteStop:
-		return true
-	}
-	return false
-}
+// TryAgain is for the Doer.
+func (changedError) TryAgain() bool { return true }
 
-// pause waits before the next attempt. It returns an error if there should be none: err is final, or
-// the call's time is over.
-func pause(ctx context.Context, tries *retry.Loop, err error, final bool) error {
-	if final {
-		return err
-	}
-	return tries.Wait(ctx, err)
-}
+var errChanged error = changedError{}
 
 // session runs f in a causally consistent session that begins at what is known to be stored, within the
 // call's time.

@@ -17,7 +17,7 @@ func mongoFactory(db *mongo.Database) checkpointtest.Factory {
 	return factory(func(tb checkpointtest.TB) func() checkpointtest.Store {
 		coll := db.Collection(fmt.Sprintf("checkpoints%d", n.Add(1)))
 		return func() checkpointtest.Store {
-			m, err := checkpoint.NewMongo(coll, checkpoint.MongoConfig{})
+			m, err := checkpoint.NewMongo(coll, doer(tb, 0), checkpoint.MongoConfig{})
 			if err != nil {
 				tb.Fatalf("NewMongo: %v", err)
 			}

@@ -64,12 +64,12 @@ func TestMongoALoneHolderSurvivesElectionsAndFreezesUnfenced(t *testing.T) {
 	saved := make([]atomic.Int64, holders)
 	errs := make([]error, holders)
 	for i := range holders {
-		m, err := checkpoint.NewMongo(coll, checkpoint.MongoConfig{Timeout: 3 * time.Second, AttemptTimeout: 500 * time.Millisecond})
+		m, err := checkpoint.NewMongo(coll, doer(t, 500*time.Millisecond), checkpoint.MongoConfig{Timeout: 3 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if i == 0 { // this one gives up before an election is over, so that outcomes stay unknown
-			m, err = checkpoint.NewMongo(coll, checkpoint.MongoConfig{Timeout: 300 * time.Millisecond, AttemptTimeout: 200 * time.Millisecond})
+			m, err = checkpoint.NewMongo(coll, doer(t, 200*time.Millisecond), checkpoint.MongoConfig{Timeout: 300 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +120,7 @@ func TestMongoALoneHolderSurvivesElectionsAndFreezesUnfenced(t *testing.T) {
 			t.Errorf("holder %d: %v", i, errs[i])
 		}
 	}
-	m, err := checkpoint.NewMongo(coll, checkpoint.MongoConfig{})
+	m, err := checkpoint.NewMongo(coll, doer(t, 0), checkpoint.MongoConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestMongoALoneHolderSurvivesElectionsAndFreezesUnfenced(t *testing.T) {
 func TestMongoEveryCallReturnsByItsDeadlineWhenNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	d := mongotest.Own(t, localcluster.Config{})
-	m, err := checkpoint.NewMongo(d.DB(t).Collection("checkpoints"), checkpoint.MongoConfig{Timeout: 2 * time.Second, AttemptTimeout: 500 * time.Millisecond})
+	m, err := checkpoint.NewMongo(d.DB(t).Collection("checkpoints"), doer(t, 500*time.Millisecond), checkpoint.MongoConfig{Timeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestMongoEveryCallReturnsByItsDeadlineWhenNobodyAnswers(t *testing.T) {
 func TestMongoADamagedDocumentIsReportedAndNeverEmpty(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Standalone(t).DB(t).Collection("checkpoints")
-	m, err := checkpoint.NewMongo(coll, checkpoint.MongoConfig{})
+	m, err := checkpoint.NewMongo(coll, doer(t, 0), checkpoint.MongoConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func TestMongoADamagedDocumentIsReportedAndNeverEmpty(t *testing.T) {
 func TestMongoStoresWhatPeopleCanRead(t *testing.T) {
 	t.Parallel()
 	coll := mongotest.Standalone(t).DB(t).Collection("checkpoints")
-	m, err := checkpoint.NewMongo(coll, checkpoint.MongoConfig{})
+	m, err := checkpoint.NewMongo(coll, doer(t, 0), checkpoint.MongoConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/seed-12ef14e5/capstan/internal/retry"
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
@@ -17,7 +16,7 @@ import (
 // be older than what another process stored; Acquire and Save, which compare and set, do not mind.
 func (m *Mongo) Load(ctx context.Context, name string) (record.Checkpoint, error) {
 	var cp record.Checkpoint
-	err := m.reading(ctx, func(ctx context.Context) (err error) {
+	err := m.reading(ctx, "load checkpoint "+name, func(ctx context.Context) (err error) {
 		var found bool
 		cp, found, err = m.find(ctx, name)
 		if err == nil && !found {
@@ -36,10 +35,8 @@ func (m *Mongo) Load(ctx context.Context, name string) (record.Checkpoint, error
 func (m *Mongo) List(ctx context.Context) ([]record.Checkpoint, error) {
 	var list []record.Checkpoint
 	var damaged []error
-	err := m.reading(ctx, func(ctx context.Context) error {
+	err := m.reading(ctx, "list checkpoints", func(ctx context.Context) error {
 		list, damaged = nil, nil
-		ctx, cancel := context.WithTimeout(ctx, m.cfg.AttemptTimeout)
-		defer cancel()
 		cursor, err := m.coll.Find(ctx, bson.D{}, options.Find().SetSort(byID))
 		if err != nil {
 			return err
@@ -68,20 +65,16 @@ var byID = bson.D{{Key: "_id", Value: 1}}
 
 // Delete is as Memory.Delete; further errors: the server's.
 func (m *Mongo) Delete(ctx context.Context, name string) error {
+	again := false
 	err := m.writing(ctx, func(ctx context.Context) error {
-		tries := retry.New(retry.Policy{})
-		for {
-			n, err := m.deleteOne(ctx, name)
-			switch {
-			case err == nil && n == 0 && tries.Attempts() == 0:
+		return m.doer.Do(ctx, "delete checkpoint "+name, func(ctx context.Context) error {
+			res, err := m.coll.DeleteOne(ctx, byName(name))
+			if err == nil && res.DeletedCount == 0 && !again {
 				return ErrNotFound
-			case err == nil:
-				return nil // none left: an earlier attempt, whose answer was lost, removed it
 			}
-			if err := pause(ctx, tries, err, isFinalWrite(err)); err != nil {
-				return err
-			}
-		}
+			again = true // none left: an earlier attempt, whose answer was lost, removed it
+			return err
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("delete checkpoint %q: %w", name, err)
@@ -89,28 +82,7 @@ func (m *Mongo) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-func (m *Mongo) deleteOne(ctx context.Context, name string) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.AttemptTimeout)
-	defer cancel()
-	res, err := m.coll.DeleteOne(ctx, byName(name))
-	if err != nil {
-		return 0, err
-	}
-	return res.DeletedCount, nil
-}
-
 // reading repeats read until it succeeds, fails for good, or the call's time is over.
-func (m *Mongo) reading(ctx context.Context, read func(ctx context.Context) error) error {
-	return m.session(ctx, func(ctx context.Context) error {
-		tries := retry.New(retry.Policy{})
-		for {
-			err := read(ctx)
-			if err == nil || errors.Is(err, ErrNotFound) {
-				return err
-			}
-			if err := pause(ctx, tries, err, isFinalRead(err)); err != nil {
-				return err
-			}
-		}
-	})
+func (m *Mongo) reading(ctx context.Context, name string, read func(ctx context.Context) error) error {
+	return m.session(ctx, func(ctx context.Context) error { return m.doer.DoRead(ctx, name, read) })
 }

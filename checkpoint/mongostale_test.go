@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/seed-12ef14e5/capstan/failover"
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
 	"github.com/seed-12ef14e5/capstan/localcluster"
 	"github.com/seed-12ef14e5/capstan/record"
@@ -20,7 +21,11 @@ func TestMongoAMemberThatIsBehindFencesNobody(t *testing.T) {
 	t.Parallel()
 	d := mongotest.Own(t, localcluster.Config{Members: 3, ExtraArgs: []string{"--setParameter", "enableTestCommands=1"}})
 	coll := d.DB(t).Collection("checkpoints")
-	m, err := NewMongo(coll, MongoConfig{Timeout: 2 * time.Second, AttemptTimeout: 500 * time.Millisecond})
+	layer, err := failover.New(nil, failover.Config{AttemptTimeout: 500 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewMongo(coll, layer, MongoConfig{Timeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,8 +49,16 @@ func TestMongoAMemberThatIsBehindFencesNobody(t *testing.T) {
 	}
 	failPoint("alwaysOn")
 	for range 5 { // the one in flight still arrives there; the later ones do not
-		if cp, err = m.Save(t.Context(), cp); err != nil {
-			t.Fatal(err)
+		deadline := time.Now().Add(time.Minute) // for the other secondary to find another source
+		for {
+			next, err := m.Save(t.Context(), cp)
+			if err == nil {
+				cp = next
+				break
+			}
+			if _, fenced := errors.AsType[*record.FencedError](err); fenced || time.Now().After(deadline) {
+				t.Fatal(err)
+			}
 		}
 	}
 

@@ -46,7 +46,7 @@ func sendAndHandle(ctx context.Context, uri string, n int) error {
 	if err != nil {
 		return err
 	}
-	store, err := checkpoint.NewMongo(db.Collection("capstan_checkpoints"), checkpoint.MongoConfig{})
+	store, err := checkpoint.NewMongo(db.Collection("capstan_checkpoints"), writer, checkpoint.MongoConfig{})
 	if err != nil {
 		return err
 	}

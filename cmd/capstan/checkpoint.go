@@ -72,7 +72,7 @@ func (f *checkpointFlags) with(cmd *cobra.Command, env *environ, args []string, 
 	}
 	defer closeClient()
 	db, _, _ := strings.Cut(args[0], ".") // a stream's name will do
-	store, err := checkpoint.NewMongo(client.Database(db).Collection(checkpointCollection), checkpoint.MongoConfig{})
+	store, err := env.checkpoints(client.Database(db))
 	if err != nil {
 		return err
 	}

@@ -197,18 +197,22 @@ func consume(ctx context.Context, env *environ, o consumeOptions) error {
 	}
 	defer closeClient()
 	db := client.Database(o.name.db)
+	layer, err := env.steps()
+	if err != nil {
+		return err
+	}
 	var store consumer.Checkpointer
 	if o.checkpointFile != "" {
 		store, err = checkpoint.NewFile(o.checkpointFile, checkpoint.FileConfig{})
 	} else {
-		store, err = checkpoint.NewMongo(db.Collection(checkpointCollection), checkpoint.MongoConfig{})
+		store, err = checkpoint.NewMongo(db.Collection(checkpointCollection), layer, checkpoint.MongoConfig{})
 	}
 	if err != nil {
 		return err
 	}
 	cfg := r.config()
 	if o.deadLetters != "" {
-		if cfg.DeadLetters, err = checkpoint.NewDeadLetters(db.Collection(o.deadLetters), checkpoint.MongoConfig{}); err != nil {
+		if cfg.DeadLetters, err = checkpoint.NewDeadLetters(db.Collection(o.deadLetters), layer, checkpoint.MongoConfig{}); err != nil {
 			return err
 		}
 	}

@@ -146,7 +146,7 @@ func demoWire(ctx context.Context, client *mongo.Client, base func() *options.Cl
 	if err != nil {
 		return demoChain{}, err
 	}
-	store, err := checkpoint.NewMongo(db.Collection(checkpointCollection), checkpoint.MongoConfig{})
+	store, err := checkpoint.NewMongo(db.Collection(checkpointCollection), layer, checkpoint.MongoConfig{})
 	if err != nil {
 		return demoChain{}, err
 	}

@@ -11,7 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
-	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
+	"github.com/seed-12ef14e5/capstan/checkpoint"
+	"github.com/seed-12ef14e5/capstan/failover"
 )
 
 // closeTimeout bounds what is done when all is over: closing connections.
@@ -53,8 +54,20 @@ type connectError struct{ err error }
 func (e *connectError) Error() string { return "cannot connect to MongoDB: " + e.err.Error() }
 func (e *connectError) Unwrap() error { return e.err }
 
-// finalError reports whether trying a read again is useless.
-func finalError(err error) bool { return mongoerr.Classify(err).Read == mongoerr.ReadStop }
+// steps returns what repeats the steps of checkpoints, where a command has no layer that writes messages: it
+// makes no connection of its own.
+func (e *environ) steps() (*failover.Layer, error) {
+	return failover.New(nil, failover.Config{Logger: e.log})
+}
+
+// checkpoints returns the checkpoints of a database's streams.
+func (e *environ) checkpoints(db *mongo.Database) (*checkpoint.Mongo, error) {
+	layer, err := e.steps()
+	if err != nil {
+		return nil, err
+	}
+	return checkpoint.NewMongo(db.Collection(checkpointCollection), layer, checkpoint.MongoConfig{})
+}
 
 // owner names this process in a checkpoint: unique, and of use to a person who looks for it.
 func owner() string {

@@ -14,13 +14,12 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/seed-12ef14e5/capstan/checkpoint"
-	"github.com/seed-12ef14e5/capstan/internal/retry"
+	"github.com/seed-12ef14e5/capstan/failover"
 	"github.com/seed-12ef14e5/capstan/producer"
 	"github.com/seed-12ef14e5/capstan/record"
 )
@@ -33,9 +32,9 @@ const (
 	// saveEvery is the least time between two stored offsets. What was sent since is looked up one by
 	// one after a crash.
 	saveEvery = time.Second
-	// readTimeout bounds one read of the look-up, readBudget all its attempts.
-	readTimeout = 5 * time.Second
-	readBudget  = time.Minute
+	// readBudget bounds the look-up with all its attempts, lastSave the saving of a position at the end.
+	readBudget = time.Minute
+	lastSave   = 5 * time.Second
 )
 
 var (
@@ -50,7 +49,6 @@ var (
 type durableInput struct {
 	name    string
 	store   *checkpoint.Mongo
-	coll    *mongo.Collection
 	stored  record.Checkpoint // owned by save
 	offsets *offsets
 	run     *produceRun
@@ -71,13 +69,12 @@ type pending struct {
 // openDurable takes the name over, and moves the input to the stored offset.
 func openDurable(ctx context.Context, r *produceRun) (*durableInput, error) {
 	db := r.client.Database(r.o.name.db)
-	store, err := checkpoint.NewMongo(db.Collection(checkpointCollection), checkpoint.MongoConfig{})
+	store, err := checkpoint.NewMongo(db.Collection(checkpointCollection), r.layer, checkpoint.MongoConfig{})
 	if err != nil {
 		return nil, err
 	}
 	d := &durableInput{
 		name: r.o.durable, store: store, run: r, looking: true, finished: make(chan struct{}), kept: make(chan struct{}),
-		coll: db.Collection(r.o.name.coll, options.Collection().SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary())),
 	}
 	if d.stored, err = store.Acquire(ctx, producerPrefix+r.o.durable, r.o.name.String(), owner()); err != nil {
 		return nil, err
@@ -155,30 +152,11 @@ func (d *durableInput) read(ctx context.Context, ids []record.ID) (map[record.ID
 		in[i] = id.RawValue()
 	}
 	filter := bson.D{{Key: record.FieldID, Value: bson.D{{Key: "$in", Value: in}}}}
-	tries := retry.New(retry.Policy{})
-	for {
-		found, err := d.readOnce(ctx, filter)
-		if err == nil {
-			return found, nil
-		}
-		if finalError(err) {
-			return nil, err
-		}
-		if err := tries.Wait(ctx, err); err != nil {
-			return nil, err
-		}
-	}
-}
-
-func (d *durableInput) readOnce(ctx context.Context, filter bson.D) (map[record.ID]bson.Raw, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	cur, err := d.coll.Find(ctx, filter, options.Find().SetProjection(bson.D{{Key: record.FieldSubject, Value: 1}, {Key: record.FieldData, Value: 1}}))
+	// What an election may take back is not "sent before".
+	docs, err := d.run.layer.Find(ctx, d.run.o.name.db, d.run.o.name.coll,
+		failover.ReadConfig{Preference: readpref.Primary(), Concern: readconcern.Majority()}, filter,
+		options.Find().SetProjection(bson.D{{Key: record.FieldSubject, Value: 1}, {Key: record.FieldData, Value: 1}}))
 	if err != nil {
-		return nil, err
-	}
-	var docs []bson.Raw
-	if err := cur.All(ctx, &docs); err != nil {
 		return nil, err
 	}
 	found := make(map[record.ID]bson.Raw, len(docs))
@@ -259,7 +237,7 @@ func (d *durableInput) keep(ctx context.Context) {
 func (d *durableInput) finish(ctx context.Context) error {
 	close(d.finished)
 	<-d.kept
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSave)
 	defer cancel()
 	return d.save(ctx)
 }

@@ -199,7 +199,7 @@ func streamDescribe(ctx context.Context, env *environ, name namespace, c stream.
 		return err
 	}
 	defer closeClient()
-	if c.Reader, err = readerPosition(ctx, client, name, f.reader); err != nil {
+	if c.Reader, err = readerPosition(ctx, env, client, name, f.reader); err != nil {
 		return err
 	}
 	d, err := stream.Describe(ctx, client.Database(name.db), name.coll, c)
@@ -221,12 +221,12 @@ func streamDescribe(ctx context.Context, env *environ, name namespace, c stream.
 }
 
 // readerPosition reads --reader: a position, or the name of a checkpoint of the stream.
-func readerPosition(ctx context.Context, client *mongo.Client, name namespace, reader string) (record.Position, error) {
+func readerPosition(ctx context.Context, env *environ, client *mongo.Client, name namespace, reader string) (record.Position, error) {
 	pos, err := record.ParsePosition(reader)
 	if err == nil {
 		return pos, nil
 	}
-	store, serr := checkpoint.NewMongo(client.Database(name.db).Collection(checkpointCollection), checkpoint.MongoConfig{})
+	store, serr := env.checkpoints(client.Database(name.db))
 	if serr != nil {
 		return pos, serr
 	}

@@ -24,7 +24,7 @@ func openTailCheckpoint(ctx context.Context, env *environ, o tailOptions) (*tail
 	if err != nil {
 		return nil, err
 	}
-	store, err := checkpoint.NewMongo(client.Database(o.name.db).Collection(checkpointCollection), checkpoint.MongoConfig{})
+	store, err := env.checkpoints(client.Database(o.name.db))
 	if err == nil {
 		var cp record.Checkpoint
 		if cp, err = store.Acquire(ctx, o.durable, o.name.String(), owner()); err == nil {

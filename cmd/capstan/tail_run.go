@@ -258,7 +258,7 @@ func (t *tailRun) save(ctx context.Context) error {
 // close stores the last position and closes everything. It may be called on a run that was not fully
 // made, and when ctx has ended.
 func (t *tailRun) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSave)
 	defer cancel()
 	var errs []error
 	if t.src != nil {
