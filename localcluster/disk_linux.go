@@ -6,13 +6,30 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sys/unix"
 )
 
-// filler is the file that fills a member's disk.
-const filler = "capstan-filler"
+// diskSource is how our disks are called in the list of mounts.
+const diskSource = "capstan-disk"
+
+// mountedDisks lists the data directories that have disks of their own.
+func mountedDisks() ([]string, error) {
+	b, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return nil, err
+	}
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	var paths []string
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == diskSource {
+			paths = append(paths, unescape.Replace(f[1]))
+		}
+	}
+	return paths, nil
+}
 
 // mountDisk gives a data directory a disk of its own, in memory. Only the data: the log must be able
 // to say that the disk is full.
@@ -20,7 +37,7 @@ func mountDisk(dbpath string, megabytes int) error {
 	if err := os.MkdirAll(dbpath, 0o700); err != nil {
 		return err
 	}
-	if err := unix.Mount("capstan", dbpath, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("size=%dm,mode=0700", megabytes)); err != nil {
+	if err := unix.Mount(diskSource, dbpath, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("size=%dm,mode=0700", megabytes)); err != nil {
 		return fmt.Errorf("mount a disk of %d MB on %s: %w", megabytes, dbpath, err)
 	}
 	return nil

@@ -167,6 +167,9 @@ func (c *Cluster) stopAll(ctx context.Context) error {
 	return err
 }
 
+// filler is the file that fills a member's disk.
+const filler = "capstan-filler"
+
 // unmountDisks ends the disks of the members, and their data.
 func (c *Cluster) unmountDisks() error {
 	if c.st.DiskMB == 0 {

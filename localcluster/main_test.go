@@ -33,9 +33,14 @@ func starter(spec []string) int {
 			cfg.Detach = true
 		case "set":
 			cfg.Members = 3
+		case "network":
+			cfg.Network, cfg.DiskMB = true, MinDiskMB
 		}
 	}
 	c, err := Start(context.Background(), cfg)
+	if err == nil && cfg.Network {
+		_, err = c.Machine(context.Background(), "app")
+	}
 	if err != nil {
 		fmt.Println("error:", err)
 		return 1

@@ -81,10 +81,7 @@ func CheckNetwork() error {
 // build makes the namespaces of the hub and the members of st and connects them.
 func (n *network) build(ctx context.Context, dir string, st state) error {
 	// First of all the record: namespaces without one belong to nobody.
-	if err := os.MkdirAll(n.record(), 0o700); err != nil {
-		return fmt.Errorf("record network: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(n.record(), ownerFile), []byte(dir), 0o600); err != nil {
+	if err := n.register(dir); err != nil {
 		return fmt.Errorf("record network: %w", err)
 	}
 	add := "netns add " + n.hub() + "\n"
@@ -107,6 +104,21 @@ func (n *network) build(ctx context.Context, dir string, st state) error {
 		g.Go(func() error { return n.address(ctx, n.namespace(m.Name), m.Host) })
 	}
 	return g.Wait()
+}
+
+// register makes the record, all at once: one without an owner would be taken for left over.
+func (n *network) register(dir string) error {
+	if err := os.MkdirAll(networkDir, 0o700); err != nil {
+		return err
+	}
+	record, err := os.MkdirTemp(networkDir, ".new-")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(record, ownerFile), []byte(dir), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(record, n.record())
 }
 
 // plug returns the lines for ip that connect a namespace to the bridge; they are run in the hub.
@@ -141,6 +153,9 @@ func (n *network) rejoin(ctx context.Context, name string) error {
 
 // spaces returns the names of the network's namespaces that exist.
 func (n *network) spaces() ([]string, error) {
+	if n == nil {
+		return nil, nil
+	}
 	all, err := namespaces()
 	var ours []string
 	for _, name := range all {
@@ -166,8 +181,10 @@ func (n *network) remove(ctx context.Context) error {
 		del.WriteString("netns del " + name + "\n")
 	}
 	if len(names) > 0 {
-		if _, err := runIn(ctx, "", del.String(), "ip", "-force", "-batch", "-"); err != nil {
-			return fmt.Errorf("remove network: %w", err)
+		// Somebody else may be at it as well: what counts is that they are gone.
+		_, derr := runIn(ctx, "", del.String(), "ip", "-force", "-batch", "-")
+		if left, err := n.spaces(); err != nil || len(left) > 0 {
+			return fmt.Errorf("remove network: %w", errors.Join(derr, err))
 		}
 	}
 	if err := os.RemoveAll(n.record()); err != nil {

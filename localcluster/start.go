@@ -81,6 +81,9 @@ func prepare(ctx context.Context, cfg Config) (*Cluster, error) {
 	} else if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, err
 	}
+	if cfg.Network {
+		_, _ = reclaimNetworks(ctx) // best effort: what is left over is in nobody's way
+	}
 	var err error
 	if c.dir, err = realDir(cfg.Dir); err != nil {
 		return nil, err
@@ -212,6 +215,9 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 		if err := c.listenForOthers(ctx); err != nil {
 			return err
 		}
+		if err := c.saveState(); err != nil { // members that keep their ports save nothing
+			return err
+		}
 	}
 	if n := c.network(); n != nil {
 		if err := n.build(ctx, c.dir, c.st); err != nil {
@@ -250,23 +256,6 @@ func (c *Cluster) abandon(ctx context.Context) error {
 	err := c.stopAll(ctx)
 	c.spawn.close()
 	return errors.Join(err, c.undo(ctx), c.removeTemporary(), c.lock.Close())
-}
-
-// sweep removes temporary directories whose owner died before it could (kill -9). The lock tells:
-// the kernel frees it with its holder. A directory is looked at only once it has a state file: the
-// owner has held the lock since before then, and is not disturbed while it makes the directory.
-func sweep(ctx context.Context, tmp string) {
-	for _, dir := range temporaries(tmp) {
-		lock, err := lockDir(dir, false)
-		if err != nil {
-			continue // in use, or being removed
-		}
-		st, err := loadState(dir) // again, now that nobody else writes it
-		if err == nil && !st.Detach && (&Cluster{dir: dir}).clear(ctx, st) == nil {
-			_ = os.RemoveAll(dir) // best effort: the next start tries again
-		}
-		_ = lock.Close() // nothing was written through it
-	}
 }
 
 // temporaries lists the temporary directories in tmp that hold a cluster of this user.
