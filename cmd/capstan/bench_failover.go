@@ -128,8 +128,8 @@ func runBenchFailover(ctx context.Context, env *environ, cfg outage.Config, flag
 	cfg.Logger = demoLog(env)
 	cfg.Note = func(s string) { env.note("%s", s) }
 	var failed error
-	cfg.Done = func(t *outage.Trial) {
-		if err := outage.PrintTrial(env.stdout, t); err != nil {
+	cfg.Done = func(t *outage.Trial, of int) {
+		if err := outage.PrintTrial(env.stdout, t, of); err != nil {
 			failed = stdoutErr(err)
 		}
 	}
@@ -181,7 +181,7 @@ func judgeFailover(run *outage.Run, check bool) error {
 	if !check {
 		return nil
 	}
-	for _, f := range run.Figures() {
+	for _, f := range run.Bounds() {
 		if !f.Met() {
 			return errors.New("a bound was missed; see the table")
 		}

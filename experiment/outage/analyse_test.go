@@ -268,7 +268,7 @@ func TestTheMachinesShareOfALateCallIsTakenOff(t *testing.T) {
 		"in time":                      {[]Event{late(Writer, KindWrite, 900, 1000, 0)}, millis(-100)},
 		"late":                         {[]Event{late(Writer, KindWrite, 900, 1000, 0), late(Reader, KindRead, 700, 500, 0)}, millis(200)},
 		"the timer was late as well":   {[]Event{late(Prober, KindWrite, 1900, 1000, 800)}, millis(100)},
-		"attempts are not calls":       {[]Event{late(Writer, KindWrite, 900, 1000, 0), late(Writer, KindTry, 2000, 500, 0)}, millis(-100)},
+		"an attempt has its own":       {[]Event{late(Writer, KindWrite, 900, 1000, 0), late(Writer, KindTry, 700, 500, 0)}, millis(200)},
 		"other clients are not judged": {[]Event{late(Writer, KindWrite, 900, 1000, 0), late(FreshID, KindWrite, 2000, 500, 0)}, millis(-100)},
 	} {
 		tr := trial(c.events)

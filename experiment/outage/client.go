@@ -34,6 +34,9 @@ func Roles() []Role { return []Role{Writer, Reader, Prober, Plain, FreshID, One,
 
 // Defaults of ClientConfig.
 const (
+	// poolSize is enough for a client with one call in flight, and small enough for a storm of connections to
+	// show: at most so many and two may be opened in an outage.
+	poolSize = 4
 	// DefaultEvery is the headline's rate: once a second, as in the experiment of 2015.
 	DefaultEvery = time.Second
 	// ProbeEvery is the prober's, for resolution.
@@ -187,6 +190,9 @@ func (c *client) emitReady() {
 func (c *client) options() *options.ClientOptions {
 	o := c.cfg.Options()
 	o.SetAppName("capstan " + string(c.cfg.Role))
+	if o.MaxPoolSize == nil {
+		o.SetMaxPoolSize(poolSize)
+	}
 	return o.SetPoolMonitor(&event.PoolMonitor{Event: func(e *event.PoolEvent) {
 		if e.Type == event.ConnectionCreated {
 			c.conns.Add(1)

@@ -47,9 +47,10 @@ type Config struct {
 	Network bool
 	// Program is the path of capstan, which the clients are.
 	Program string
-	// Note says what happens, Done is called after each trial, one at a time. Both may be nil.
+	// Note says what happens, Done is called after each trial, one at a time, with the number of trials of its
+	// kind. Both may be nil.
 	Note   func(string)
-	Done   func(*Trial)
+	Done   func(t *Trial, of int)
 	Logger zerolog.Logger
 }
 
@@ -67,7 +68,7 @@ func (c Config) withDefaults() Config {
 		c.Note = func(string) {}
 	}
 	if c.Done == nil {
-		c.Done = func(*Trial) {}
+		c.Done = func(*Trial, int) {}
 	}
 	return c
 }
@@ -102,6 +103,7 @@ func (c Config) validate() error {
 // spec is one trial to be made.
 type spec struct {
 	number  int
+	of      int
 	plan    plan
 	control *control
 	profile failover.Profile
@@ -150,7 +152,7 @@ func (c Config) specs(profile failover.Profile, skipped map[string]string) []spe
 		}
 		for i := range n {
 			rng := rand.New(rand.NewPCG(c.Seed, uint64(len(all))))
-			all = append(all, spec{number: i + 1, plan: p, control: ctl, profile: profile, seed: rng.Uint64()})
+			all = append(all, spec{number: i + 1, of: n, plan: p, control: ctl, profile: profile, seed: rng.Uint64()})
 		}
 	}
 	for _, f := range faults {
@@ -185,10 +187,11 @@ func Execute(ctx context.Context, cfg Config) (*Run, error) {
 		return nil, fmt.Errorf("configure failover experiment: %w", err)
 	}
 	run := &Run{Machine: experiment.ThisMachine(""), Skipped: make(map[string]string),
-		Settings: Settings{Seed: cfg.Seed, Lanes: cfg.Lanes, Trials: make(map[string]int)}}
+		Settings: Settings{Seed: cfg.Seed, Lanes: cfg.Lanes, Trials: make(map[string]int), Attempt: make(map[string]float64), Pool: poolSize}}
 	for _, profile := range cfg.Profiles {
 		specs := cfg.specs(profile, run.Skipped)
 		run.Settings.Profile = append(run.Settings.Profile, string(profile))
+		run.Settings.Attempt[string(profile)] = profile.Settings().AttemptTimeout.Seconds()
 		for _, disk := range []bool{false, true} {
 			part := slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.plan.disk != disk })
 			if err := executeOn(ctx, &cfg, profile, disk, part, run); err != nil {
@@ -243,7 +246,7 @@ func executeOn(ctx context.Context, cfg *Config, profile failover.Profile, disk 
 				}
 				mu.Lock()
 				run.Trials = append(run.Trials, *t)
-				cfg.Done(t)
+				cfg.Done(t, s.of)
 				mu.Unlock()
 			}
 			return nil

@@ -63,7 +63,7 @@ func (l *lane) try(ctx context.Context, s spec) (*Trial, error) {
 		trial:  &Trial{Number: s.number, Fault: s.plan.name, Profile: string(s.profile), Seed: s.seed, Lane: l.number},
 		offset: time.Now().Add(-Now().Sub(0))}
 	if s.control != nil {
-		t.trial.Control, t.name = s.control.name, "control-"+s.control.name+"-"+t.name
+		t.trial.Control, t.name = string(s.control.role), "control-"+s.control.name+"-"+t.name
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
