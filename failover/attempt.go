@@ -30,7 +30,11 @@ var errAttempt error = attemptError{}
 // "not primary" or silence, and this is what frees a writer from a primary that is frozen. (With a single
 // server there is nowhere else to go: then only the deadline ends an attempt.) a says what it is.
 func (l *Layer) attempt(ctx context.Context, a Attempt, cut bool, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.AttemptTimeout, errAttempt) // I8: no command waits for TCP
+	timeout := l.cfg.AttemptTimeout
+	if cut {
+		timeout = l.attemptTimeout()
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errAttempt) // I8: no command waits for TCP
 	defer cancel()
 	to := &member{}
 	ctx, abort := context.WithCancelCause(context.WithValue(ctx, memberKey{}, to))
@@ -43,7 +47,7 @@ func (l *Layer) attempt(ctx context.Context, a Attempt, cut bool, do func(contex
 	a.Err = do(ctx)
 	a.Took = time.Since(a.Start)
 	a.Member = to.String()
-	l.learn(ctx, a.Member, a.Err)
+	l.learn(ctx, a)
 	l.cfg.Hooks.attempt(a)
 	return a.Err
 }

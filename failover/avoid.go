@@ -13,6 +13,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/session"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+
+	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 )
 
 // avoidFor is how long a member is avoided after an attempt that ended by its deadline there. The driver
@@ -151,14 +153,35 @@ func (m *member) String() string {
 	return ""
 }
 
-// learn notes what an attempt at addr says about that member: one that ended by its own deadline is
-// avoided for a while.
-func (l *Layer) learn(ctx context.Context, addr string, err error) {
+// learn notes what an attempt says about the member that it went to: one that ended by its own deadline is
+// avoided for a while, and if it then answers, it is slow and not silent.
+func (l *Layer) learn(ctx context.Context, a Attempt) {
 	switch {
-	case addr == "":
-	case err == nil:
-		l.avoided.forget(addr)
-	case errors.Is(context.Cause(ctx), errAttempt):
-		l.avoided.add(addr)
+	case a.Member == "":
+	case errors.Is(context.Cause(ctx), errAttempt) && a.Err != nil:
+		l.avoided.add(a.Member)
+		l.patience.ranOut(a.Member)
+	case a.Err == nil:
+		l.avoided.forget(a.Member)
+		l.patience.answered(a.Member, l.slow(a.Took))
+	case mongoerr.Classify(a.Err).Code != 0:
+		l.patience.answered(a.Member, l.slow(a.Took))
 	}
 }
+
+// learnHeld is learn for an attempt on a held connection, which has no context of its own: late says that it
+// ended by its own deadline.
+func (l *Layer) learnHeld(a Attempt, late bool) {
+	switch {
+	case a.Err == nil:
+		l.avoided.forget(a.Member)
+		l.patience.answered(a.Member, l.slow(a.Took))
+	case late:
+		l.avoided.add(a.Member)
+		l.patience.ranOut(a.Member)
+	}
+	l.cfg.Hooks.attempt(a)
+}
+
+// slow reports whether an answer took a good part of an attempt's deadline.
+func (l *Layer) slow(took time.Duration) bool { return took > l.cfg.AttemptTimeout/2 }

@@ -126,7 +126,8 @@ func (c *call) step(ctx context.Context) error {
 
 // send makes one attempt to insert what is open, or else what was never sent.
 func (c *call) send(ctx context.Context) error {
-	limit := time.Now().Add(c.w.layer.cfg.AttemptTimeout)
+	limit := time.Now().Add(c.w.layer.attemptTimeout())
+	own := limit
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(limit) {
 		limit = deadline
 	}
@@ -141,7 +142,8 @@ func (c *call) send(ctx context.Context) error {
 		reply, err := c.ins.srv.direct(ctx, cmd, limit)
 		if !errors.Is(err, wire.ErrReleased) {
 			c.attempts++
-			c.w.layer.cfg.Hooks.attempt(Attempt{Kind: KindInsert, Name: c.w.ns, Member: c.ins.srv.member(), Start: start, Took: time.Since(start), Documents: p.n, Err: err})
+			took := time.Since(start)
+			c.w.layer.learnHeld(Attempt{Kind: KindInsert, Name: c.w.ns, Member: c.ins.srv.member(), Start: start, Took: took, Documents: p.n, Err: err}, !start.Add(took).Before(own))
 			return c.judge(p, reply, err)
 		}
 	}

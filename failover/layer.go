@@ -37,6 +37,7 @@ type Layer struct {
 	overridden []string
 	primary    topology.Primary
 	avoided    avoided
+	patience   patience
 	// standalone is whether the last topology seen is a single server without a replica set; false
 	// while nothing is known, since majority is understood everywhere.
 	standalone atomic.Bool

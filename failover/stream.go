@@ -157,7 +157,7 @@ func (w *StreamWriter) send(ctx context.Context, b *batch) error {
 			return err
 		}
 	}
-	timeout := w.layer.cfg.AttemptTimeout
+	timeout := w.layer.attemptTimeout()
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(deadline))
 	}
@@ -178,9 +178,10 @@ func (w *StreamWriter) send(ctx context.Context, b *batch) error {
 // direct is send on a connection that is held for it, with the same deadline. sent is false if there is
 // none any more: then nothing has happened.
 func (w *StreamWriter) direct(ctx context.Context, b *batch) (sent bool, err error) {
-	timeout := w.layer.cfg.AttemptTimeout
+	timeout := w.layer.attemptTimeout()
 	start := time.Now()
 	limit := start.Add(timeout)
+	own := limit
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(limit) {
 		limit, timeout = deadline, time.Until(deadline)
 	}
@@ -194,7 +195,8 @@ func (w *StreamWriter) direct(ctx context.Context, b *batch) (sent bool, err err
 	}
 	b.attempts++
 	b.sent = b.base + n
-	w.layer.cfg.Hooks.attempt(Attempt{Kind: KindInsert, Name: w.ns, Member: w.srv.member(), Start: start, Took: time.Since(start), Documents: n, Err: err})
+	took := time.Since(start)
+	w.layer.learnHeld(Attempt{Kind: KindInsert, Name: w.ns, Member: w.srv.member(), Start: start, Took: took, Documents: n, Err: err}, !start.Add(took).Before(own))
 	return true, w.judge(b, n, reply, err)
 }
 
