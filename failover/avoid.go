@@ -89,11 +89,12 @@ func (a *avoided) back(e *event.TopologyDescriptionChangedEvent) {
 // client per member, chosen from the topology events, would double its selection, monitors and pools.)
 type deployment struct {
 	*topology.Topology
-	avoided *avoided
+	avoided  *avoided
+	patience *patience
 }
 
 // newDeployment makes the topology as the driver would for the same options.
-func newDeployment(opts *options.ClientOptions, a *avoided) (*deployment, error) {
+func newDeployment(opts *options.ClientOptions, a *avoided, p *patience) (*deployment, error) {
 	cfg, err := topology.NewConfig(opts, new(session.ClusterClock))
 	if err != nil {
 		return nil, err
@@ -102,15 +103,17 @@ func newDeployment(opts *options.ClientOptions, a *avoided) (*deployment, error)
 	if err != nil {
 		return nil, err
 	}
-	return &deployment{Topology: t, avoided: a}, nil
+	return &deployment{Topology: t, avoided: a, patience: p}, nil
 }
 
 // SelectServer implements driver.Deployment.
 func (d *deployment) SelectServer(ctx context.Context, selector description.ServerSelector) (driver.Server, error) {
 	s, err := d.Topology.SelectServer(ctx, &avoiding{selector, d.avoided})
-	if to, ok := ctx.Value(memberKey{}).(*member); ok && err == nil {
-		if s, ok := s.(*topology.SelectedServer); ok {
-			to.addr.Store(new(s.Description().Addr.String()))
+	if selected, ok := s.(*topology.SelectedServer); ok && err == nil {
+		addr := selected.Description().Addr.String()
+		d.patience.measured(addr, s.RTTMonitor().EWMA())
+		if to, ok := ctx.Value(memberKey{}).(*member); ok {
+			to.addr.Store(&addr)
 		}
 	}
 	return s, err

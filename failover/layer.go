@@ -132,7 +132,7 @@ func (l *Layer) connected() (*mongo.Client, error) {
 	}
 	if l.client == nil {
 		opts := *l.opts
-		d, err := newDeployment(&opts, &l.avoided)
+		d, err := newDeployment(&opts, &l.avoided, &l.patience)
 		if err != nil {
 			return nil, fmt.Errorf("connect: %w", err)
 		}

@@ -17,9 +17,11 @@ const (
 // only slow (200 ms of delay on a primary's link make a majority write take 800) would be asked again
 // and again with a deadline that it cannot meet, for ever.
 //
-// A member that is silent gets no more time: the deadline doubles only when a member that let an attempt
-// run out has then answered something. So what a silent fault costs does not change: an election cuts
-// attempts short in any case. The zero value is ready. Safe for concurrent use.
+// A member that is silent gets no more time. Two things lengthen the deadline: round trips to that member as the
+// driver's monitor has measured them, which it does on a connection of its own; and that a member which let
+// an attempt run out has then answered something (its disk is slow, or the majority). So what a silent
+// fault costs does not change: an election cuts attempts short in any case. The zero value is ready. Safe for
+// concurrent use.
 type patience struct {
 	used atomic.Bool // whether anything below is set; nearly always false
 
@@ -30,6 +32,33 @@ type patience struct {
 	who   string
 	steps int
 	last  time.Time
+	// trips are the round trips that matter, by member.
+	trips map[string]time.Duration
+}
+
+const (
+	// tripsPerAttempt is how many round trips an attempt may need on top: of client and primary, and of the
+	// primary and its secondary, which fetches and then reports.
+	tripsPerAttempt = 4
+	// leastTrip is the least round trip that lengthens a deadline.
+	leastTrip = 20 * time.Millisecond
+)
+
+// measured notes the round trip to addr.
+func (p *patience) measured(addr string, trip time.Duration) {
+	if trip < leastTrip {
+		if !p.used.Load() {
+			return
+		}
+		trip = 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.trips == nil {
+		p.trips = make(map[string]time.Duration)
+	}
+	p.trips[addr] = trip
+	p.used.Store(true)
 }
 
 // ranOut notes an attempt at addr that ended by its deadline.
@@ -62,20 +91,21 @@ func (p *patience) answered(addr string, slowly bool) {
 	}
 }
 
-// doublings returns how often the deadline of an attempt at addr is doubled.
-func (p *patience) doublings(addr string) int {
+// timeout returns the deadline of an attempt at addr.
+func (p *patience) timeout(base time.Duration, addr string) time.Duration {
 	if !p.used.Load() || addr == "" {
-		return 0
+		return base
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if addr != p.who || time.Since(p.last) >= patienceFor {
-		return 0
+	d := base + tripsPerAttempt*p.trips[addr]
+	if addr == p.who && time.Since(p.last) < patienceFor {
+		d = max(d, base<<p.steps)
 	}
-	return p.steps
+	return min(d, base<<maxPatience)
 }
 
 // attemptTimeout is the deadline of an attempt that goes to the primary.
 func (l *Layer) attemptTimeout() time.Duration {
-	return l.cfg.AttemptTimeout << l.patience.doublings(l.primary.Addr())
+	return l.patience.timeout(l.cfg.AttemptTimeout, l.primary.Addr())
 }

@@ -12,8 +12,8 @@ func TestOnlyAMemberThatAnswersLateGetsMoreTime(t *testing.T) {
 		var p patience
 		want := func(addr string, n int) {
 			t.Helper()
-			if got := p.doublings(addr); got != n {
-				t.Errorf("%s: the deadline is doubled %d times, want %d", addr, got, n)
+			if got := p.timeout(time.Second, addr); got != time.Second<<n {
+				t.Errorf("%s: the deadline is %v, want it doubled %d times", addr, got, n)
 			}
 		}
 		want("a", 0)
@@ -43,4 +43,24 @@ func TestOnlyAMemberThatAnswersLateGetsMoreTime(t *testing.T) {
 		p.answered("a", false)
 		want("a", 1) // it begins anew
 	})
+}
+
+func TestAttemptsGetTheRoundTripsThatTheMonitorMeasured(t *testing.T) {
+	t.Parallel()
+	var p patience
+	want := func(addr string, d time.Duration) {
+		t.Helper()
+		if got := p.timeout(500*time.Millisecond, addr); got != d {
+			t.Errorf("%s: the deadline is %v, want %v", addr, got, d)
+		}
+	}
+	p.measured("a", time.Millisecond)
+	want("a", 500*time.Millisecond) // as it should be
+	p.measured("a", 400*time.Millisecond)
+	want("a", 2100*time.Millisecond)
+	want("b", 500*time.Millisecond)
+	p.measured("a", time.Hour)
+	want("a", 4*time.Second) // and not more
+	p.measured("a", time.Millisecond)
+	want("a", 500*time.Millisecond)
 }

@@ -29,8 +29,8 @@ type Settings struct {
 	AttemptTimeout time.Duration
 	Budget         time.Duration
 	// ConnectTimeout, ServerSelectionTimeout and HeartbeatInterval are options of the driver's client. The
-	// first two follow Config.AttemptTimeout where that is shorter. None of them is ever 0, which the
-	// driver takes for "no limit". HeartbeatInterval is the least that the driver accepts.
+	// first two follow Config.AttemptTimeout where that is longer or, for the second, shorter. None of them is
+	// ever 0, which the driver takes for "no limit". HeartbeatInterval is the least that the driver accepts.
 	ConnectTimeout         time.Duration
 	ServerSelectionTimeout time.Duration
 	HeartbeatInterval      time.Duration
@@ -52,11 +52,21 @@ type ServerSettings struct {
 	// which the majority acknowledges nothing although a new primary is there.
 	OplogNetworkTimeoutBuffer time.Duration
 	FetcherRestarts           int
+	// CatchUpTimeout is catchUpTimeoutMillis of the set's configuration: how long a new primary waits for a word
+	// of every member, a silent one among them, before it takes writes. Negative: until that member counts as
+	// down.
+	CatchUpTimeout time.Duration
 }
 
 // heartbeatInterval is how often the client asks each server how it is, and the least that the driver
 // accepts. A silent member is known as such after this plus the connect timeout.
 const heartbeatInterval = 500 * time.Millisecond
+
+// connectTimeout bounds making a connection, at least. It is not part of an attempt: the driver makes
+// connections beside the calls that wait for them, and a call ends by its own deadline. Three round trips
+// (TCP, hello, authentication) must fit on a link that is slow; with 500 ms, 200 ms of delay on the way
+// to the primary were an outage for as long as they lasted.
+const connectTimeout = 2 * time.Second
 
 // Settings returns what p stands for; "" is ProfileDefault. An unknown profile has zero Settings, and New
 // refuses it.
@@ -65,8 +75,8 @@ func (p Profile) Settings() Settings {
 	case "", ProfileDefault:
 		return Settings{
 			AttemptTimeout: DefaultAttemptTimeout, Budget: DefaultBudget,
-			ConnectTimeout: DefaultAttemptTimeout, ServerSelectionTimeout: DefaultAttemptTimeout, HeartbeatInterval: heartbeatInterval,
-			Server: ServerSettings{ElectionTimeout: 10 * time.Second, HeartbeatInterval: 2 * time.Second, OplogNetworkTimeoutBuffer: 5 * time.Second, FetcherRestarts: 1},
+			ConnectTimeout: connectTimeout, ServerSelectionTimeout: DefaultAttemptTimeout, HeartbeatInterval: heartbeatInterval,
+			Server: ServerSettings{ElectionTimeout: 10 * time.Second, HeartbeatInterval: 2 * time.Second, OplogNetworkTimeoutBuffer: 5 * time.Second, FetcherRestarts: 1, CatchUpTimeout: -1},
 			Outage: "A step-down costs about 1 s, a primary that is killed 11 to 12 s, one that is frozen or cut off 17 to 25 s: " +
 				"10 s until an election, and up to 7 s more in which the other secondary still reads from the dead member " +
 				"(measured on mongod 6.0.5).",
@@ -75,11 +85,11 @@ func (p Profile) Settings() Settings {
 		const attempt = 500 * time.Millisecond
 		return Settings{
 			AttemptTimeout: attempt, Budget: DefaultBudget,
-			ConnectTimeout: attempt, ServerSelectionTimeout: attempt, HeartbeatInterval: heartbeatInterval,
-			Server: ServerSettings{ElectionTimeout: time.Second, HeartbeatInterval: 250 * time.Millisecond, OplogNetworkTimeoutBuffer: time.Second, FetcherRestarts: 0},
-			Outage: "A step-down costs about 0.5 s, a primary that is killed, frozen or cut off 2 to 4 s, at worst 6 s: " +
-				"1 to 2 s until an election, and up to 2 s until the other secondary has left the dead member " +
-				"(measured on mongod 6.0.5). An overloaded machine multiplies this, and then elects without need.",
+			ConnectTimeout: connectTimeout, ServerSelectionTimeout: attempt, HeartbeatInterval: heartbeatInterval,
+			Server: ServerSettings{ElectionTimeout: time.Second, HeartbeatInterval: 250 * time.Millisecond, OplogNetworkTimeoutBuffer: time.Second, FetcherRestarts: 0, CatchUpTimeout: 250 * time.Millisecond},
+			Outage: "A step-down costs about 0.7 s, a primary that is killed, frozen or cut off 1.4 to 2.5 s: 1 to 1.2 s until an " +
+				"election, 0.3 s until the new primary takes writes, and up to 1 s until the other secondary has left the dead " +
+				"member (measured on mongod 6.0.5). An overloaded machine multiplies this, and then elects without need.",
 		}
 	}
 	return Settings{}

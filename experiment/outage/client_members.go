@@ -23,8 +23,9 @@ const (
 	// probeDeadline bounds a probe. One that waits for a majority returns at the commit, so the moment at
 	// which writes are acknowledged again is seen to the millisecond.
 	probeDeadline = time.Second
-	// probeDial bounds connecting; a member that answers does so within a millisecond here.
-	probeDial = 250 * time.Millisecond
+	// probeDial bounds connecting; a member that answers does so within a millisecond here, or within two round
+	// trips of a delayed link.
+	probeDial = probeDeadline
 )
 
 // Dialer connects to a member.
