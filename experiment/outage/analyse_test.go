@@ -162,6 +162,17 @@ func TestTheTimeOfAnOutageIsSplit(t *testing.T) {
 	}
 }
 
+func TestWhatTheLogsCutOffDoesNotHideAnElection(t *testing.T) {
+	t.Parallel()
+	tr := failover()
+	tr.At += 400 // µs
+	tr.Servers = []ServerEvent{server(9_998, "m2", ElectionStarted), server(10_000, "m1", ElectionStarted), server(10_000, "m1", ElectionWon), server(10_001, "m1", TransitionComplete)}
+	Analyse(tr)
+	if r := tr.Row; r.Elections != 1 || r.Election != 0 || r.Transition != millis(1) || r.Detection != 0 || r.Elected != 0 || r.Transit != 600*time.Microsecond {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestTheSplitOfAnyOutageAddsUp(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
