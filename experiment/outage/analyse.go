@@ -39,7 +39,6 @@ func (r *Row) outages(t *Trial) {
 		return
 	}
 	r.Outage = span(out)
-	// Of the probes' outages the one that the prober's overlaps: a later, longer one is not its cause.
 	if reach, ok := t.reach(Members, out); ok {
 		r.ReachOutage = span(reach)
 		r.Excess = max(0, r.Outage-r.ReachOutage)
