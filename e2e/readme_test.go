@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed-12ef14e5/capstan/experiment"
+	"github.com/seed-12ef14e5/capstan/experiment/outage"
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
 )
 
@@ -27,13 +28,17 @@ func TestTheReadmeQuotesWhatItSaysItQuotes(t *testing.T) {
 	path := filepath.Join("..", "README.md")
 	text := readFile(t, path)
 	want := text
-	for name, quote := range map[string]string{
+	quotes := map[string]string{
 		"latency": latencies(t, filepath.Join("..", "results", "latency")),
 		"example": "```go" + between(t, readFile(t, "example_test.go"), "// begin\n", "\n// end") + "```\n",
 		"figures": tables(readFile(t, filepath.Join("..", "results", "core", "core.md"))),
 		"e2e":     endToEnd(readFile(t, filepath.Join("..", "results", "e2e", "run.txt"))),
 		"demo":    "```\n" + strings.Trim(readFile(t, filepath.Join("..", "results", "demo", "report.txt")), "\n") + "\n```\n\n![latency of every message](results/demo/replica-set.png)\n",
-	} {
+	}
+	if dir := filepath.Join("..", "results", "failover"); exists(dir) {
+		quotes["failover"] = outages(t, dir)
+	}
+	for name, quote := range quotes {
 		begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
 		want = strings.Replace(want, begin+between(t, want, begin, end)+end, begin+quote+end, 1)
 	}
@@ -66,6 +71,31 @@ func latencies(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return "![percentiles of the latency in each variant](results/latency/overview.png)\n\n" + table + "\n" + experiment.LatencyFigures(run.Figures)
+}
+
+// outages returns the picture of a black hole, or of whatever was tried first, and the tables that
+// summary.csv and trials.csv make.
+func outages(t *testing.T, dir string) string {
+	t.Helper()
+	_, table, err := outage.ReadRun(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{"timeline-blackhole*.png", "timeline-*.png"} {
+		pictures, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(pictures) > 0 {
+			return "![what happened in one trial](results/failover/" + filepath.Base(pictures[0]) + ")\n\n" + table
+		}
+	}
+	return table
+}
+
+func exists(dir string) bool {
+	_, err := os.Stat(dir)
+	return err == nil
 }
 
 // endToEnd returns the figures that the end-to-end tests printed, as a list, with what they ran on.

@@ -39,7 +39,6 @@ func (r *Row) outages(t *Trial) {
 		return
 	}
 	r.Outage = span(out)
-	// Of the probes' outages the one that the prober's overlaps: a later, longer one is not its cause.
 	if reach, ok := t.reach(Members, out); ok {
 		r.ReachOutage = span(reach)
 		r.Excess = max(0, r.Outage-r.ReachOutage)
@@ -76,7 +75,7 @@ func (r *Row) split(t *Trial, out interval, reached Moment) {
 func (t *Trial) election(from, to Moment) (started, won, complete Moment) {
 	var winner string
 	for _, s := range t.servers() {
-		if s.At < from || s.At > to {
+		if s.before(from) || s.At > to {
 			continue
 		}
 		switch s.What {
@@ -87,13 +86,20 @@ func (t *Trial) election(from, to Moment) (started, won, complete Moment) {
 		}
 	}
 	for _, s := range t.servers() {
-		if s.What != ElectionWon || s.At < from || s.At > to || complete != 0 && (s.At > complete || s.Member != winner) {
+		if s.What != ElectionWon || s.before(from) || s.At > to || complete != 0 && (s.At > complete || s.Member != winner) {
 			continue
 		}
 		won = s.At
 	}
 	return started, won, complete
 }
+
+// logResolution is that of the times in the members' logs, which cut off what is below it.
+const logResolution = time.Millisecond
+
+// before reports whether an event was certainly before a moment: after a step-down all happens within
+// milliseconds, and must not seem to be before the fault.
+func (s ServerEvent) before(m Moment) bool { return s.At.Add(logResolution) <= m }
 
 // servers returns the servers' events in the order of time.
 func (t *Trial) servers() []ServerEvent {
@@ -116,11 +122,11 @@ func (r *Row) elections(t *Trial) {
 	var winner string
 	for _, s := range t.servers() {
 		switch {
-		case s.At < t.At || t.Ended != 0 && s.At > t.Ended:
+		case s.before(t.At) || t.Ended != 0 && s.At > t.Ended:
 		case s.What == ElectionWon:
 			if r.Elections++; won == 0 {
 				won, winner = s.At, s.Member
-				r.Election = won.Sub(t.At)
+				r.Election = max(0, won.Sub(t.At))
 			}
 		case s.What == TransitionComplete && s.Member == winner && r.Transition == 0:
 			r.Transition = s.At.Sub(won)

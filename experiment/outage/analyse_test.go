@@ -115,12 +115,14 @@ func TestTheLayersShareIsWhatTheProbesDoNotExplain(t *testing.T) {
 		probes        []Event
 		reach, excess time.Duration
 	}{
-		"no probes":             {nil, 0, 0},
-		"as long":               {slices.Concat(steady(Members, KindProbe, 0, 10_000, 20), steady(Members, KindProbe, 13_000, 30_000, 20)), millis(3020), 0},
-		"longer by chance":      {slices.Concat(steady(Members, KindProbe, 0, 9_900, 20), steady(Members, KindProbe, 13_000, 30_000, 20)), millis(3120), 0},
-		"shorter":               {slices.Concat(steady(Members, KindProbe, 0, 10_000, 20), steady(Members, KindProbe, 12_000, 30_000, 20)), millis(2020), millis(1000)},
-		"another, longer later": {slices.Concat(steady(Members, KindProbe, 0, 10_000, 20), steady(Members, KindProbe, 12_000, 15_000, 20), steady(Members, KindProbe, 25_000, 30_000, 20)), millis(2020), millis(1000)},
-		"never again":           {slices.Concat(steady(Members, KindProbe, 0, 10_000, 20), []Event{call(Members, KindProbe, 10_000, 30_000, false)}), millis(20_019), 0},
+		"no probes":              {nil, 0, 0},
+		"as long":                {slices.Concat(steady(Members, KindProbe, 0, 10_000, 20), steady(Members, KindProbe, 13_000, 30_000, 20)), millis(3020), 0},
+		"longer by chance":       {slices.Concat(steady(Members, KindProbe, 0, 9_900, 20), steady(Members, KindProbe, 13_000, 30_000, 20)), millis(3120), 0},
+		"shorter":                {slices.Concat(steady(Members, KindProbe, 0, 10_000, 20), steady(Members, KindProbe, 12_000, 30_000, 20)), millis(2020), millis(1000)},
+		"another, longer later":  {slices.Concat(steady(Members, KindProbe, 0, 10_000, 20), steady(Members, KindProbe, 12_000, 15_000, 20), steady(Members, KindProbe, 25_000, 30_000, 20)), millis(2020), millis(1000)},
+		"a longer one beside it": {slices.Concat(steady(Members, KindProbe, 0, 4_000, 20), steady(Members, KindProbe, 10_040, 10_400, 20), steady(Members, KindProbe, 12_900, 30_000, 20)), millis(12_901 - 10_381), millis(500)},
+		"no probes any more":     {steady(Members, KindProbe, 0, 5_000, 20), millis(20_000 - 4_981), 0},
+		"never again":            {slices.Concat(steady(Members, KindProbe, 0, 10_000, 20), []Event{call(Members, KindProbe, 10_000, 30_000, false)}), millis(20_019), 0},
 	} {
 		tr := trial(writes, c.probes)
 		Analyse(tr)
@@ -159,6 +161,17 @@ func TestTheTimeOfAnOutageIsSplit(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+func TestWhatTheLogsCutOffDoesNotHideAnElection(t *testing.T) {
+	t.Parallel()
+	tr := failover()
+	tr.At += 400 // µs
+	tr.Servers = []ServerEvent{server(9_998, "m2", ElectionStarted), server(10_000, "m1", ElectionStarted), server(10_000, "m1", ElectionWon), server(10_001, "m1", TransitionComplete)}
+	Analyse(tr)
+	if r := tr.Row; r.Elections != 1 || r.Election != 0 || r.Transition != millis(1) || r.Detection != 0 || r.Elected != 0 || r.Transit != 600*time.Microsecond {
+		t.Errorf("%+v", r)
 	}
 }
 

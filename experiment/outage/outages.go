@@ -1,6 +1,9 @@
 package outage
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // interval is a stretch of time in which something did not succeed.
 type interval struct{ from, to Moment }
@@ -70,12 +73,17 @@ func (t *Trial) outage(role Role, kind Kind) (interval, bool) {
 	return longest(gaps(t.successes(role, kind), t.Begun, until), t.At, max(until, t.At+1))
 }
 
-// reach returns the longest interval, of those that overlap within, in which no member acknowledged a
-// majority write to a role of probes; ok is false if there were no such probes.
-func (t *Trial) reach(role Role, within interval) (interval, bool) {
+// reach returns the interval in which no member acknowledged a majority write to a role of probes, of
+// those the one that covers the most of an outage: a longer one beside it is not its cause. ok is false
+// if there were no such probes then.
+func (t *Trial) reach(role Role, out interval) (best interval, ok bool) {
 	until, ok := t.watched(role, KindProbe)
 	if !ok {
 		return interval{}, false
 	}
-	return longest(gaps(t.successes(role, KindProbe), t.Begun, until), within.from, within.to)
+	covers := func(i interval) Moment { return interval{max(i.from, out.from), min(i.to, out.to)}.length() }
+	best = slices.MaxFunc(gaps(t.successes(role, KindProbe), t.Begun, until), func(a, b interval) int {
+		return cmp.Compare(covers(a), covers(b))
+	})
+	return best, covers(best) > 0
 }

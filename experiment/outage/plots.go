@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-12ef14e5/capstan/internal/latency"
 	"github.com/seed-12ef14e5/capstan/internal/plot"
 )
 
@@ -17,16 +16,19 @@ var (
 	healedColor = color.RGBA{0x00, 0x7A, 0x58, 0xFF}
 )
 
-// barOut is the shortest time without a success that a bar shows: shorter ones are a busy machine, and
-// too narrow to see.
-const barOut = 150 * time.Millisecond
+// The shortest time without a success that a bar shows is a tenth of the outage, within these limits:
+// shorter ones are a busy machine, or too narrow to see.
+const (
+	leastOut = 50 * time.Millisecond
+	mostOut  = 150 * time.Millisecond
+)
 
 // picture returns the timeline of a trial, one of so many, of a run.
 func (t *Trial) picture(r *Run, of, width, height int) plot.Timeline {
 	w := t.window()
 	p := plot.Timeline{
 		Title: fmt.Sprintf("%s, profile %s: %s without an acknowledged write (trial %d of %d, the median)",
-			t.Fault, t.Profile, latency.Text(t.Row.Outage), t.Number, of),
+			t.Fault, t.Profile, text(t.Row.Outage), t.Number, of),
 		XLabel: "time since the fault", From: t.since(w.from), To: t.since(w.to),
 		Band:     plot.Band{From: t.since(w.out.from), To: t.since(w.out.to)},
 		BarsName: "without an acknowledged majority write (the last row: without an answered read)",
@@ -43,7 +45,7 @@ func (t *Trial) since(m Moment) float64 { return m.Sub(t.At).Seconds() }
 // in the moment of the fault.
 func (t *Trial) parts(w window) []plot.Part {
 	r := &t.Row
-	if r.Outage < barOut {
+	if r.Outage < leastOut {
 		return nil
 	}
 	var out []plot.Part
@@ -58,38 +60,39 @@ func (t *Trial) parts(w window) []plot.Part {
 }
 
 // mostMarks leaves room for the lanes: flapping makes dozens of elections.
-const mostMarks = 9
+const mostMarks = 5
 
-// marks are the fault, what the servers did about it, and the heal: the first ones, if they are many.
+// atOnce is the longest time from a fault to its heal that is none: a step-down is not healed.
+const atOnce = 50 * time.Millisecond
+
+// marks are the fault, what the servers did about it, and the heal. If the servers did much, it is what
+// is nearest to the outage.
 func (t *Trial) marks(w window) []plot.Mark {
+	near := slices.DeleteFunc(t.servers(), func(s ServerEvent) bool {
+		shown := s.What == ElectionWon || s.What == TransitionComplete || s.What == SteppedDown || s.What == RollbackBegun
+		return !shown || s.At < w.from || s.At > w.to
+	})
+	away := func(s ServerEvent) Moment { return max(0, w.out.from-s.At, s.At-w.out.to) }
+	slices.SortStableFunc(near, func(a, b ServerEvent) int { return cmp.Compare(away(a), away(b)) })
 	out := []plot.Mark{{At: 0, Label: "fault", Color: plot.Red}}
-	done := map[string]bool{}
-	for _, s := range t.servers() {
-		label := s.Member + ": " + s.What
-		if s.At < t.At || s.At > w.to || done[label] {
-			continue
-		}
-		switch s.What {
-		case ElectionWon, TransitionComplete, SteppedDown, RollbackBegun:
-			done[label] = true
-			out = append(out, plot.Mark{At: t.since(s.At), Label: label, Color: plot.Ink})
-		}
+	for _, s := range near[:min(len(near), mostMarks)] {
+		out = append(out, plot.Mark{At: t.since(s.At), Label: s.Member + ": " + s.What, Color: plot.Ink})
 	}
-	out = out[:min(len(out), mostMarks-1)]
-	switch {
-	case t.Healed == 0:
+	switch after := t.Healed.Sub(t.At); {
+	case t.Healed == 0 || after < atOnce:
 	case t.Healed <= w.to:
 		out = append(out, plot.Mark{At: t.since(t.Healed), Label: "healed", Color: healedColor})
 	default:
-		out = append(out, plot.Mark{At: t.since(w.to), Label: fmt.Sprintf("healed at %s, beyond the picture", latency.Text(t.Healed.Sub(t.At))), Color: healedColor})
+		out = append(out, plot.Mark{At: t.since(w.to), Label: "healed at " + text(after) + ", beyond the picture", Color: healedColor})
 	}
 	slices.SortStableFunc(out, func(a, b plot.Mark) int { return cmp.Compare(a.At, b.At) })
 	return out
 }
 
-// bars say when somebody could write: at all, from where the clients are, through capstan, and with a
-// plain InsertOne.
+// bars say when nobody could write: at all, where the clients are, through capstan, and with a plain
+// InsertOne; and when nobody could read.
 func (t *Trial) bars(w window) []plot.Bar {
+	least := min(mostOut, max(leastOut, t.Row.Outage/10))
 	var out []plot.Bar
 	for _, b := range []struct {
 		name string
@@ -100,13 +103,33 @@ func (t *Trial) bars(w window) []plot.Bar {
 		if !ok {
 			continue
 		}
+		without := gaps(t.successes(b.role, b.kind), t.Begun, until)
+		if b.role == Plain { // which pauses between its calls
+			without = t.plainCalls()
+		}
 		bar := plot.Bar{Name: b.name}
-		for _, g := range gaps(t.successes(b.role, b.kind), t.Begun, until) {
-			if span(g) >= barOut && g.overlaps(w.from, w.to) && !(b.role == Plain && span(g) < time.Second) {
-				bar.Out = append(bar.Out, plot.Band{From: t.since(g.from), To: t.since(g.to), Label: latency.Text(span(g))})
+		for _, g := range without {
+			if span(g) >= least && g.overlaps(w.from, w.to) {
+				bar.Out = append(bar.Out, plot.Band{From: t.since(g.from), To: t.since(g.to), Label: text(span(g))})
 			}
 		}
 		out = append(out, bar)
+	}
+	return out
+}
+
+// plainCalls returns the calls of the plain client, the one that never returned among them.
+func (t *Trial) plainCalls() []interval {
+	var out []interval
+	var last Moment
+	for _, e := range t.Events {
+		if e.Role == Plain && e.Kind == KindWrite {
+			out = append(out, interval{e.Start, e.End()})
+			last = max(last, e.End())
+		}
+	}
+	if t.Row.PlainHung && last < t.Healed {
+		out = append(out, interval{last, t.Healed})
 	}
 	return out
 }

@@ -304,7 +304,8 @@ func (t Timeline) rows(p panel) (rows []int, used int) {
 	return rows, used
 }
 
-// marks draws the marks. A label that would leave the picture stands at the left of its line.
+// marks draws the marks. A label that would leave the picture stands at the left of its line, where it
+// may lie over those of earlier marks.
 func (t Timeline) marks(p panel, top vg.Length, rows []int) {
 	for i, m := range t.Marks {
 		if m.At < t.From || m.At > t.To {
@@ -317,21 +318,26 @@ func (t Timeline) marks(p panel, top vg.Length, rows []int) {
 		if at.X+style.Width(m.Label) > p.Max.X+vg.Points(10) {
 			at.X, style.XAlign = x-vg.Points(4), draw.XRight
 		}
-		p.FillText(style, at, m.Label)
+		haloed(p.Canvas, style, at, m.Label)
 	}
 }
 
-// name writes the name of a lane above it, with a halo that keeps it apart from the lines of marks.
+// name writes the name of a lane above it.
 func (p panel) name(text string) {
-	style := draw.TextStyle{Color: color.White, Handler: plot.DefaultTextHandler, YAlign: draw.YBottom, Font: sans(vg.Points(10))}
-	at := vg.Point{X: p.Min.X, Y: p.Max.Y + vg.Points(3)}
-	const halo = vg.Length(1.2)
+	style := draw.TextStyle{Color: Ink, Handler: plot.DefaultTextHandler, YAlign: draw.YBottom, Font: sans(vg.Points(10))}
+	haloed(p.Canvas, style, vg.Point{X: p.Min.X, Y: p.Max.Y + vg.Points(3)}, text)
+}
+
+// haloed writes a text with a halo that keeps it apart from the lines of marks.
+func haloed(c draw.Canvas, style draw.TextStyle, at vg.Point, text string) {
+	const width = vg.Length(1.2)
+	halo := style
+	halo.Color = color.White
 	for i := range 8 {
 		dy, dx := math.Sincos(float64(i) * math.Pi / 4)
-		p.FillText(style, vg.Point{X: at.X + halo*vg.Length(dx), Y: at.Y + halo*vg.Length(dy)}, text)
+		c.FillText(halo, vg.Point{X: at.X + width*vg.Length(dx), Y: at.Y + width*vg.Length(dy)}, text)
 	}
-	style.Color = Ink
-	p.FillText(style, at, text)
+	c.FillText(style, at, text)
 }
 
 // laneTicks are those of a logarithmic axis that is so high, the powers of ten alone where there is
