@@ -56,7 +56,10 @@ func (f demoFault) length() string {
 }
 
 func (f demoFault) caughtUp() string {
-	if f.outage.CaughtUp < f.outage.Back || f.outage.Length() == 0 {
+	switch {
+	case f.outage.Length() == 0:
+		return "-"
+	case f.outage.CaughtUp < f.outage.Back:
 		return "not by the end"
 	}
 	return latency.Text(f.outage.CaughtUp - f.outage.Back)
