@@ -1,11 +1,30 @@
 // Package localcluster starts real MongoDB servers on this machine, one or a replica set of three,
-// and breaks them on purpose: kill, freeze, stop, step down.
+// and breaks them on purpose: it kills, freezes and stops them, cuts, slows and thins out what they
+// say to each other and to clients, and fills their disks (Inject; Faults lists all).
 //
 // It promises that Start returns only when a primary accepts majority writes, that no server
 // outlives the process that started it (even by kill -9) unless Config.Detach asks for that, and
 // that a signal never reaches a process that is not a mongod on the cluster's own data directory.
 // It does not promise durability, security or speed: it is for tests, demonstrations and
-// experiments. Servers listen on the loopback interface only.
+// experiments. Servers listen on the loopback interface only, or in a network of their own.
+//
+// # Networks
+//
+// Processes on the loopback interface cannot be cut off from each other as computers can. With
+// Config.Network (Linux, root) every member is in a network namespace of its own, and so is every
+// client machine (Machine); one more namespace, the hub, holds the bridge between them. In the host's
+// own namespace nothing is made: no bridge, no address, no rule. So no packet can leak, all
+// clusters use the same addresses (198.18.0.0/24, from the range that RFC 2544 keeps for tests), and
+// removing the namespaces undoes everything. Config.DiskMB gives each member a disk in memory.
+//
+// This process reaches the servers by dialers that open their sockets inside a namespace: Dialer and
+// Machine.Dialer. What the cluster itself asks a member, it asks over the loopback interface of the
+// member's namespace, which no fault cuts, so that Status tells the truth of a member that nobody else
+// can reach.
+//
+// Down removes it all. What an owner leaves that was killed is removed by Repair and by the next Start
+// of such a cluster: namespaces are named after their cluster (capstan-ID-hub, -m0, -c-NAME),
+// /run/capstan/ID tells its directory, and the lock there tells whether the owner lives.
 package localcluster
 
 import (

@@ -6,7 +6,7 @@ func faultKinds() []faultKind {
 	return []faultKind{
 		{Fault{Name: "kill", Text: "end the primary by SIGKILL, as a crash would", Who: RolePrimary}, (*Cluster).beginKill},
 		{Fault{Name: "term", Text: "end the primary by SIGTERM: it hands over, then stops", Who: RolePrimary}, (*Cluster).beginTerm},
-		{Fault{Name: "stepdown", Text: "make the primary hand over to another member", Set: true, Who: RolePrimary}, (*Cluster).beginStepDown},
+		{Fault{Name: "stepdown", Text: "make the primary hand over to another member", Set: true, Self: true, Who: RolePrimary}, (*Cluster).beginStepDown},
 		{Fault{Name: "freeze", Text: "stop the primary in its tracks (SIGSTOP): the kernel goes on to answer for it", Who: RolePrimary}, (*Cluster).beginFreeze},
 		{Fault{Name: "kill-secondary", Text: "end a secondary by SIGKILL", Set: true, Who: RoleSecondary}, (*Cluster).beginKill},
 		{Fault{Name: "majority-down", Text: "kill all members but the primary, which gives up then", Set: true, Who: RolePrimary}, (*Cluster).beginMajorityDown},

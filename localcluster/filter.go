@@ -43,8 +43,12 @@ func newTables(list ...table) tables { return tables{name: tablePrefix + randomH
 
 func (ts tables) install(ctx context.Context) error {
 	return each(ts.list, func(t table) error {
-		return nft(ctx, t.namespace, fmt.Sprintf("table %s %s {\n%s}\n", t.family, ts.name, t.body))
+		return nft(ctx, t.namespace, ts.program(t))
 	})
+}
+
+func (ts tables) program(t table) string {
+	return fmt.Sprintf("table %s %s {\n%s}\n", t.family, ts.name, t.body)
 }
 
 // remove is idempotent: to add what is there does nothing, so a missing table can be deleted as well.

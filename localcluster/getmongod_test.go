@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -102,6 +103,30 @@ func TestGetMongodAndFindAgreeOnThePlaceAndItsOrder(t *testing.T) {
 	g.refuses("is not an executable file")
 }
 
+// Under sudo the binary that the invoking user has installed is used, and not downloaded again.
+func TestUnderSudoGetMongodAndFindLookIntoTheInvokingUsersCache(t *testing.T) {
+	g := newGetMongod(t)
+	users := g.stub(filepath.Join("invoker", ".cache", "capstan", "mongod", DefaultVersion, "mongod"), "exit 0")
+	g.stub(filepath.Join("home", ".cache", "capstan", "mongod", DefaultVersion, "mongod"), "exit 0") // root's own
+	g.stub("bin/id", "echo 0")
+	g.stub("bin/getent", `[ "$*" = "passwd invoker" ] && echo invoker:x:1000:1000::`+filepath.Join(g.dir, "invoker")+`:/bin/sh`)
+	g.env["SUDO_USER"] = "invoker"
+	if out, errs, err := g.run(); err != nil || out != users+"\n" {
+		t.Errorf("printed %q, %v, said %s; want %s", out, err, errs, users)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("that Find does the same is seen as root only")
+	}
+	u, err := user.Lookup("daemon") // a user whom every system has
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Setenv("SUDO_USER", u.Username)
+	if got, want := cachedPaths()[0], filepath.Join(u.HomeDir, ".cache", "capstan", "mongod", DefaultVersion, "mongod"); got != want {
+		t.Errorf("Find looks into %s first, want %s", got, want)
+	}
+}
+
 func TestGetMongodSaysWhatIsMissing(t *testing.T) {
 	t.Run("another system", func(t *testing.T) {
 		g := newGetMongod(t)
@@ -147,5 +172,39 @@ while [ $# -gt 0 ]; do [ "$1" = --dest ] && echo bad > "$2/x.whl"; shift; done`)
 	})
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestGetNetworkInstallsOrSaysWhatIsMissing(t *testing.T) {
+	run := func(g *getMongod) (string, error) {
+		// The tools of this computer are in /usr/sbin, which the script adds: cut off by a copy without that.
+		script, err := os.ReadFile("../scripts/get-network")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(string(script), "PATH=$PATH:/usr/sbin:/sbin", ""))
+		for k, v := range g.env {
+			cmd.Env = append(cmd.Env, k+"="+v)
+		}
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	g := newGetMongod(t)
+	g.stub("bin/uname", "echo Linux")
+	g.stub("bin/apt-get", `echo "apt-get $*"; [ "$1" = update ] || for t in ip nft; do printf '#!/bin/sh\n' > `+g.env["PATH"]+`/$t; chmod 755 `+g.env["PATH"]+`/$t; done`)
+	g.stub("bin/id", "echo 1000")
+	if out, err := run(g); err == nil || !strings.Contains(out, "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends iproute2 nftables'") {
+		t.Errorf("as a user: %v, %s", err, out)
+	}
+	g.stub("bin/id", "echo 0")
+	if out, err := run(g); err != nil || !strings.Contains(out, "apt-get install -y --no-install-recommends iproute2 nftables") {
+		t.Errorf("as root: %v, %s", err, out)
+	}
+	if out, err := run(g); err != nil || out != "" {
+		t.Errorf("with everything there: %v, %s", err, out)
+	}
+	g.stub("bin/uname", "echo Darwin")
+	if out, err := run(g); err == nil || !strings.Contains(out, "need Linux") {
+		t.Errorf("elsewhere: %v, %s", err, out)
 	}
 }

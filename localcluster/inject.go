@@ -32,7 +32,7 @@ type Fault struct {
 	Network, Disk, Set bool
 	// Clients: it needs FaultOptions.Clients.
 	Clients bool
-	// Self: it goes on by itself, step by step, until Done; all others stay as they are until Heal.
+	// Self: it goes on by itself until Done, "stepdown" for no time; all others stay as they are until Heal.
 	Self bool
 	// Who is the member it hits if FaultOptions.Who is "".
 	Who string
@@ -195,8 +195,7 @@ func (i *Injection) At() time.Time { return i.before.Add(i.Within()) }
 // Within is half of the time that the step took: the error of At.
 func (i *Injection) Within() time.Duration { return i.after.Sub(i.before) / 2 }
 
-// Done returns a channel that is closed when a fault of several steps ("flap", "rolling-restart") has
-// taken its last one, and for any other fault when Heal has ended.
+// Done returns a channel that is closed when a fault with Fault.Self has taken its last step, and for any other fault when Heal has ended.
 func (i *Injection) Done() <-chan struct{} { return i.done }
 
 // Err returns what ended the steps of a fault early, once Done is closed. nil: all were taken, or Heal

@@ -184,7 +184,7 @@ func received(t *testing.T, from, to, addr string, n int) int {
 	t.Helper()
 	var server net.PacketConn
 	if err := inNamespace(to, func() (err error) {
-		server, err = net.ListenPacket("udp", addr+":9")
+		server, err = new(net.ListenConfig).ListenPacket(t.Context(), "udp", addr+":9")
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -125,10 +125,14 @@ func (c *Cluster) restarted(ctx context.Context, m Member) error {
 }
 
 func (c *Cluster) beginStepDown(ctx context.Context, i *Injection) error {
-	return i.takes(func() error {
+	err := i.takes(func() error {
 		_, err := c.StepDown(ctx, i.member.Name)
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return i.steps(ctx, func(context.Context) error { return nil }) // there is nothing to hold
 }
 
 func (c *Cluster) beginFreeze(ctx context.Context, i *Injection) error {

@@ -91,15 +91,17 @@ func (n *network) addMachine(ctx context.Context, name string) (*Machine, error)
 
 // lockRecord waits for the record's lock. Machines are made in some 20 ms.
 func (n *network) lockRecord(ctx context.Context) (lock *os.File, err error) {
-	err = waitFor(ctx, "the network's record", func() error {
-		lock, err = lockDir(n.record(), true)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil // the cluster is down; said below
+	werr := waitFor(ctx, "the network's record", func() error {
+		if lock, err = lockDir(n.record(), true); errors.Is(err, ErrRunning) {
+			return errors.New("another process makes a machine")
 		}
-		return err
+		return nil
 	})
-	if lock == nil && err == nil {
-		err = errors.New("the cluster is down")
+	switch {
+	case werr != nil:
+		return nil, werr
+	case errors.Is(err, os.ErrNotExist):
+		return nil, errors.New("the cluster is down")
 	}
 	return lock, err
 }

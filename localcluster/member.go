@@ -17,7 +17,8 @@ const (
 type Member struct {
 	// Name is "m0", "m1", "m2".
 	Name string `json:"name"`
-	// Addr is "127.0.0.1:port"; a member keeps its port when it is restarted.
+	// Addr is "127.0.0.1:port", and with Config.Network the address in the cluster's network. A member keeps
+	// it when it is restarted.
 	Addr string `json:"addr"`
 	// Dir holds its data and its log, mongod.log.
 	Dir string `json:"dir"`

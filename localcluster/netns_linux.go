@@ -100,12 +100,24 @@ func runIn(ctx context.Context, name, stdin, prog string, args ...string) (strin
 	return out.String(), nil
 }
 
-// mayUnshare reports whether this process may make network namespaces: root in a container often may not.
-func mayUnshare() error {
+// tryNamespace makes a network namespace and a table in it, for a moment: root in a container often may
+// not, and some kernels have no tables.
+func tryNamespace(nft string) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread and its namespace end here
-		result <- unix.Unshare(unix.CLONE_NEWNET)
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			result <- fmt.Errorf("make a network namespace (a container without CAP_SYS_ADMIN?): %w", err)
+			return
+		}
+		// Without a context: it takes some milliseconds and waits for nobody.
+		table := newTables(filter("", nil, []string{"tcp dport 1"}))
+		cmd := exec.Cmd{Path: nft, Args: []string{"nft", "-f", "-"}, Stdin: strings.NewReader(table.program(table.list[0]))}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("make a table by nft: %w: %s", err, bytes.TrimSpace(out))
+		}
+		result <- err
 	}()
 	return <-result
 }

@@ -13,7 +13,7 @@ var errNoNamespaces = errors.New("network namespaces exist on Linux only")
 
 func inNamespace(string, func() error) error { return errNoNamespaces }
 func enterNamespace(string) error            { return errNoNamespaces }
-func mayUnshare() error                      { return errNoNamespaces }
+func tryNamespace(string) error              { return errNoNamespaces }
 func namespaces() ([]string, error)          { return nil, nil }
 
 func dialIn(context.Context, string, string, string) (net.Conn, error) { return nil, errNoNamespaces }

@@ -44,7 +44,7 @@ const (
 const networkDir = "/run/capstan"
 
 // getNetwork is the command that provides what a network needs.
-const getNetwork = "sudo apt-get install -y iproute2 nftables"
+const getNetwork = "sudo apt-get install -y iproute2 nftables (or scripts/get-network, as root)"
 
 // network names the namespaces of one cluster. Each member and each client machine is in one of its
 // own; one more, the hub, holds the bridge between them. Nothing at all is made in the namespace of
@@ -67,13 +67,15 @@ func CheckNetwork() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: that takes root (sudo) on Linux", ErrNeedsNetwork)
 	}
+	var path string
 	for _, tool := range []string{"ip", "nft"} {
-		if _, err := exec.LookPath(tool); err != nil {
+		var err error
+		if path, err = exec.LookPath(tool); err != nil {
 			return fmt.Errorf("%w: %s is missing, run: %s", ErrNeedsNetwork, tool, getNetwork)
 		}
 	}
-	if err := mayUnshare(); err != nil {
-		return fmt.Errorf("%w: this process may not make a network namespace (a container without CAP_SYS_ADMIN?): %w", ErrNeedsNetwork, err)
+	if err := tryNamespace(path); err != nil {
+		return fmt.Errorf("%w: this computer has what it takes, but does not let this process: %w", ErrNeedsNetwork, err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package localcluster
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -114,7 +115,7 @@ func TestNamespacesWithoutACluster(t *testing.T) {
 	if _, err := runIn(t.Context(), "", "netns add "+other+"\n", "ip", "-batch", "-"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", other).Run() })
+	t.Cleanup(func() { _ = exec.CommandContext(context.WithoutCancel(t.Context()), "ip", "netns", "del", other).Run() })
 	if _, err := Repair(t.Context()); err != nil {
 		t.Error(err)
 	}

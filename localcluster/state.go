@@ -144,6 +144,8 @@ func (st state) matches(cfg Config) error {
 		return differs("server defaults", st.ServerDefaults, cfg.ServerDefaults)
 	case (st.Network != nil) != cfg.Network:
 		return differs("network", st.Network != nil, cfg.Network)
+	case (st.DiskMB > 0) != (cfg.DiskMB > 0):
+		return differs("disks in memory", st.DiskMB > 0, cfg.DiskMB > 0)
 	case cfg.Set != "" && st.Set != cfg.Set:
 		return differs("set", st.Set, cfg.Set)
 	}

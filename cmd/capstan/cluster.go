@@ -34,13 +34,19 @@ a temporary directory that is removed at the end.
 
 The other commands act on the cluster in --dir, or on the only one that was started without --dir.
 
+With --network (Linux, root), each member is on a machine of its own, a network namespace, so that links
+can be cut, slowed and made lossy; 'cluster exec' runs clients inside. Nothing is changed in the network
+of this computer.
+
 The server is $CAPSTAN_MONGOD, else mongod on PATH, else the one that scripts/get-mongod has installed.`
 
 const clusterExample = `  export CAPSTAN_URI=$(capstan cluster up --members 3 --detach)
   capstan cluster kill primary     # prints the name of the member that it killed
   capstan cluster status
   capstan cluster start m0
-  capstan cluster down`
+  capstan cluster down
+  sudo capstan cluster up --members 3 --network --detach
+  sudo capstan cluster fault blackhole --for 10s   # and watch: cluster exec app -- capstan tail demo.lines`
 
 func newClusterCmd(env *environ) *cobra.Command {
 	cmd := newGroup("cluster", "run real MongoDB servers on this machine, and break them", clusterExample)
@@ -52,6 +58,10 @@ func newClusterCmd(env *environ) *cobra.Command {
 		newClusterDownCmd(env, &dir),
 		newClusterStatusCmd(env, &dir),
 		newClusterURICmd(env, &dir),
+		newClusterExecCmd(&dir),
+		newClusterInjectCmd(env, &dir),
+		newClusterFaultsCmd(env),
+		newClusterRepairCmd(env, &dir),
 	)
 	for _, f := range clusterFaults {
 		cmd.AddCommand(newClusterFaultCmd(env, &dir, f))
@@ -71,11 +81,15 @@ The members of a set elect within 1 s (election timeout) and hear from each othe
 a lost primary costs 2 to 4 s; --server-defaults keeps MongoDB's own settings, with 11 to 25 s.`,
 		Example: `  capstan cluster up
   capstan cluster up --members 3 --dir /var/tmp/set --auth --tls
+  sudo capstan cluster up --members 3 --network --disk-mb 1024
   export CAPSTAN_URI=$(capstan cluster up --members 3 --detach)`,
 		Args: exactArgs(0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.Members != 1 && c.Members != 3 {
 				return usageError("--members is 1 or 3, not %d", c.Members)
+			}
+			if c.DiskMB != 0 && c.DiskMB < localcluster.MinDiskMB {
+				return usageError("--disk-mb is %d: mongod needs at least %d", c.DiskMB, localcluster.MinDiskMB)
 			}
 			c.Dir, c.Logger = *dir, env.log
 			return clusterUp(cmd.Context(), env, c)
@@ -87,6 +101,8 @@ a lost primary costs 2 to 4 s; --server-defaults keeps MongoDB's own settings, w
 	f.BoolVar(&c.TLS, "tls", false, "demand TLS, with a certificate authority made for it")
 	f.BoolVar(&c.Detach, "detach", false, "return at once; the servers stay until 'cluster down'")
 	f.BoolVar(&c.ServerDefaults, "server-defaults", false, "MongoDB's own election and replication timing")
+	f.BoolVar(&c.Network, "network", false, "a network of its own, whose links can be cut; needs Linux and root")
+	f.IntVar(&c.DiskMB, "disk-mb", 0, fmt.Sprintf("a disk in memory for each member, of at least %d MB, that can be full; needs Linux and root", localcluster.MinDiskMB))
 	f.StringArrayVar(&c.ExtraArgs, "mongod-arg", nil, "further argument for every mongod, such as --mongod-arg=--setParameter --mongod-arg=enableTestCommands=1")
 	return cmd
 }
@@ -102,6 +118,9 @@ func clusterUp(ctx context.Context, env *environ, c localcluster.Config) error {
 		return stdoutErr(err)
 	}
 	env.note("%d member(s) in %s", len(cluster.Members()), cluster.Dir())
+	if c.Network {
+		env.note("reached from inside its network only: sudo capstan cluster exec%s app -- COMMAND", dirFlag(c.Dir))
+	}
 	if c.Detach {
 		env.note("stop with: capstan cluster down%s", dirFlag(c.Dir))
 		return nil

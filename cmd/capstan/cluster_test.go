@@ -3,7 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
+	"io/fs"
 	"net/url"
+	"os"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -36,6 +39,24 @@ func TestADetachedClusterByTheCommandLine(t *testing.T) {
 	mongod, tmp := clusterEnv(t)
 	// A script has no home, and so no cache to find a server in.
 	scripts(t, "cluster", map[string]string{"TMPDIR": tmp, localcluster.MongodVar: mongod})
+}
+
+func TestAClusterWithANetworkByTheCommandLine(t *testing.T) {
+	mongod, tmp := clusterEnv(t)
+	if err := localcluster.CheckNetwork(); err != nil {
+		if os.Getenv("CI") == "true" && os.Geteuid() == 0 && !errors.Is(err, fs.ErrPermission) {
+			t.Fatal(err)
+		}
+		t.Skip("needs root on Linux, with ip and nft: ", err)
+	}
+	before, err := exec.CommandContext(t.Context(), "nft", "list", "ruleset").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts(t, "network", map[string]string{"TMPDIR": tmp, localcluster.MongodVar: mongod})
+	if after, err := exec.CommandContext(t.Context(), "nft", "list", "ruleset").Output(); err != nil || string(after) != string(before) {
+		t.Errorf("the computer's own rules were\n%s\nand are\n%s (%v)", before, after, err)
+	}
 }
 
 func TestAForegroundClusterStaysUntilCtrlCAndCleansUp(t *testing.T) {
