@@ -95,7 +95,7 @@ func labelsDecideNothing(t *testing.T, w *world) {
 		for i, set := range sets {
 			t.Run(fmt.Sprint(code, strings.Join(set, " ")), func(t *testing.T) {
 				c := w.coll()
-				err, sent := w.labelled(t, c, code, set)
+				sent, err := w.labelled(t, c, code, set)
 				got := mongoerr.Classify(err)
 				if i == 0 {
 					plain = got
@@ -116,9 +116,9 @@ func labelsDecideNothing(t *testing.T, w *world) {
 	}
 }
 
-// labelled inserts one document and is answered with a code and labels. It returns the error and how
-// many commands the call took.
-func (w *world) labelled(t *testing.T, c *mongo.Collection, code int, labels []string) (err error, sent int64) {
+// labelled inserts one document and is answered with a code and labels. It returns how many
+// commands the call took, and its error.
+func (w *world) labelled(t *testing.T, c *mongo.Collection, code int, labels []string) (sent int64, err error) {
 	t.Helper()
 	app := fmt.Sprintf("labelled%d", w.serial.Add(1))
 	var n atomic.Int64
@@ -131,5 +131,5 @@ func (w *world) labelled(t *testing.T, c *mongo.Collection, code int, labels []s
 		e("failCommands", bson.A{"insert"}), e("appName", app), e("errorCode", code), e("errorLabels", labels),
 	}))
 	err = insert(t.Context(), client.Database(c.Database().Name()).Collection(c.Name()), doc("a"))
-	return err, n.Load()
+	return n.Load(), err
 }
