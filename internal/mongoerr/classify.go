@@ -42,8 +42,8 @@ type Class struct {
 	Network, Timeout bool
 }
 
-// Classify says what err means for a write with a client-made _id, for a read and for a tail. A nil
-// error is the zero meaning; it never blocks and is safe for concurrent use.
+// Classify says what err means for a write with a client-made _id, for a read and for a tail. For a
+// nil error nothing is to be done (WriteOK, ReadOK, TailOK). It never blocks and is safe for concurrent use.
 //
 // It holds for one attempt on a client whose own retries are off (retryWrites=false and
 // retryReads=false): with them, a clear answer may hide an earlier attempt. A write whose reply was

@@ -2,9 +2,13 @@ package mongoerr_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"math/big"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -132,6 +136,11 @@ var networkEvents = []struct {
 		until(t, "the document", func() error { return c.FindOne(t.Context(), doc("a")).Err() })
 		cancel()
 		return answer{<-ended, c, []any{"a"}, 1}
+	}},
+	{"connection closed before the command ran", unknown, func(t *testing.T, w *world) answer {
+		c := w.made(t)
+		client := w.told(t, "insert", e("closeConnection", true))
+		return answer{insert(t.Context(), client.Database("table").Collection(c.Name()), doc("a")), c, []any{"a"}, 0}
 	}},
 	{"no server", late(notSent), func(t *testing.T, w *world) answer {
 		c := w.made(t)
@@ -286,6 +295,7 @@ func tlsErrors(t *testing.T, w *world) {
 	}{
 		{"expired certificate", func(c *tls.Config) { c.Time = func() time.Time { return time.Now().AddDate(100, 0, 0) } }},
 		{"unknown authority", func(c *tls.Config) { c.RootCAs = x509.NewCertPool() }},
+		{"version that the server does not speak", func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS10 }},
 		{"certificate of another host", func(c *tls.Config) { c.ServerName = "other.example" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -319,11 +329,37 @@ func tlsErrors(t *testing.T, w *world) {
 		err := insert(t.Context(), client.Database("table").Collection(c.Name()), doc("a"))
 		w.isTrue(t, meant(t, err, stop), answer{err, c, []any{"a"}, 0})
 	})
-	t.Run("client without TLS", func(t *testing.T) {
-		o := w.d.Options().SetServerSelectionTimeout(2 * time.Second)
-		err := connect(t, o.SetTLSConfig(nil)).Ping(t.Context(), nil)
-		meant(t, err, late(notSent)) // the server hangs up without a word, as one that restarts does
-	})
+	// Here the server hangs up without a word, as one that restarts does: that is tried again.
+	own := selfSigned(t)
+	for name, change := range map[string]func(*options.ClientOptions){
+		"client without TLS": func(o *options.ClientOptions) { o.SetTLSConfig(nil) },
+		"client certificate of an unknown authority": func(o *options.ClientOptions) {
+			cfg := o.TLSConfig.Clone()
+			cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }
+			o.SetTLSConfig(cfg)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := w.d.Options().SetServerSelectionTimeout(2 * time.Second)
+			change(o)
+			meant(t, connect(t, o).Ping(t.Context(), nil), late(notSent))
+		})
+	}
+}
+
+// selfSigned returns a certificate that nobody trusts.
+func selfSigned(t *testing.T) *tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, of, of, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 // setErrors are errors that only a client of a replica set meets.
