@@ -42,10 +42,23 @@ type Class struct {
 	Network, Timeout bool
 }
 
-// Classify says what err means for a write with a client-made _id, for a read and for a tail. It
-// holds for one attempt on a client whose own retries are off (retryWrites=false): with them, a
-// clear answer may hide an earlier attempt. A context that the caller ended itself looks like a
-// lost connection here, so the caller looks at its own context first.
+// Classify says what err means for a write with a client-made _id, for a read and for a tail. For a
+// nil error nothing is to be done (WriteOK, ReadOK, TailOK). It never blocks and is safe for concurrent use.
+//
+// It holds for one attempt on a client whose own retries are off (retryWrites=false and
+// retryReads=false): with them, a clear answer may hide an earlier attempt. A write whose reply was
+// lost and whose retry met a former primary comes back as "not primary", and is stored. A context that
+// the caller ended itself looks like a lost connection here, so the caller looks at its own context
+// first.
+//
+// Codes decide, labels never do. RetryableWriteError says that the driver may send the same
+// transaction number again, which is not how capstan tries again, and servers leave it out (a write
+// concern error 11602 came without) as well as add it to replies of writes that were applied (a write
+// concern error 91). NoWritesPerformed, TransientTransactionError and the two labels of an overloaded
+// server add nothing to a code that is in the table. So a code that is not in the table stops, with the
+// outcome unknown (WriteStop and not Untouched), also where its labels invite to try again: a server
+// that knows more codes than this table may mean by them what no earlier one did. The one label that
+// counts is the driver's own, on a connection that could not be made.
 func Classify(err error) Class {
 	if err == nil {
 		return Class{Index: -1}
@@ -143,18 +156,22 @@ func notSent(err error) (event string, ok bool) {
 	if errors.Is(err, driver.ErrDeadlineWouldBeExceeded) {
 		return "too little time was left to send the command", true
 	}
-	// The driver puts this label on what fails while a connection is made. A server may send it too,
-	// with a code.
-	if ce, ok := errors.AsType[mongo.CommandError](err); ok && ce.Code == 0 && ce.HasErrorLabel(driver.ErrSystemOverloadedError) {
-		return "no connection could be made", true
-	}
-	// The driver wraps the failure of a connection in use in a command error. A bare one comes from
-	// making the connection; what is left here are names that do not resolve, and bad TLS.
-	_, bare := errors.AsType[topology.ConnectionError](err)
-	if _, wrapped := errors.AsType[mongo.CommandError](err); bare && !wrapped && !badTLS(err) {
+	if unconnected(err) {
 		return "no connection could be made", true
 	}
 	return "", false
+}
+
+// unconnected reports whether err is that of making a connection, other than by bad TLS.
+func unconnected(err error) bool {
+	if _, ok := errors.AsType[topology.ConnectionError](err); !ok || badTLS(err) {
+		return false
+	}
+	// The driver wraps the failure of a connection in use in a command error, and that of making one
+	// too, with this label. A server may send the label as well, but then no connection has failed. A bare
+	// error comes from making the connection: a name that does not resolve, for instance.
+	ce, wrapped := errors.AsType[mongo.CommandError](err)
+	return !wrapped || ce.Code == 0 && ce.HasErrorLabel(driver.ErrSystemOverloadedError)
 }
 
 // hopeless reports whether err is one of making a connection that the next try meets too.

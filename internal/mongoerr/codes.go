@@ -18,8 +18,10 @@ type row struct {
 }
 
 // rows is the whole table; a code that is not in it stops everything, with the write's outcome
-// unknown. Names and meanings are those of MongoDB 6.0's error_codes.yml; what they do to a write was
-// tried on mongod 6.0.5 with driver v2.10.0, by fail point where the event cannot be forced.
+// unknown. Names and meanings are those of MongoDB 6.0's error_codes.yml. The server tests of this
+// package produce every row on a real mongod, by its event or, where that cannot be forced, by a fail
+// point, and compare what it means for a write with what is stored afterwards: a row without either
+// fails them. docs/ERRORS.md is made from this table.
 var rows = []row{
 	// Another member is or will be primary.
 	{10107, "NotWritablePrimary", "the member is no primary (stepped down, or never was)", WriteNotSent, WriteNotSent, ReadRetry, TailReopen, true},
@@ -66,10 +68,15 @@ var rows = []row{
 	{codeViewTail, "InvalidPipelineOperator", "a tailable cursor on a view", WriteStop, WriteStop, ReadStop, TailRefused, true},
 	{73, "InvalidNamespace", "the name is not allowed", WriteStop, WriteStop, ReadStop, TailRefused, true},
 
+	// A change stream.
+	{280, "ChangeStreamFatalError", "a change stream cannot go on: its token is not found, or its pipeline removed it", WriteUnknown, WriteUnknown, ReadStop, TailRefused, false},
+	{40573, "Location40573", "a change stream on a server that is no member of a set", WriteStop, WriteStop, ReadStop, TailRefused, true},
+
 	// Who we are.
 	{codeUnauthorized, "Unauthorized", "the user may not do this", WriteStop, WriteStop, ReadStop, TailRefused, true},
 	{codeAuthenticationFailed, "AuthenticationFailed", "wrong user name or password", WriteStop, WriteStop, ReadStop, TailRefused, true},
 	{codeUserNotFound, "UserNotFound", "no such user", WriteStop, WriteStop, ReadStop, TailRefused, true},
+	{391, "ReauthenticationRequired", "the server ended the credentials of this connection", WriteStop, WriteStop, ReadStop, TailRefused, true},
 	{codeAtlas, "AtlasError", "a hosted service refused the user", WriteStop, WriteStop, ReadStop, TailRefused, true},
 
 	// The document.
