@@ -313,7 +313,8 @@ func TestWithAFreshIDPerAttemptTheOracleFindsDuplicates(t *testing.T) {
 // lossy is a server whose answers are lost, and after which others write.
 type lossy struct {
 	server
-	answers int // to lose
+	answers int  // to lose
+	before  bool // lose the inserts as well
 	then    func(ctx context.Context) error
 }
 
@@ -326,9 +327,10 @@ func (l *lossy) direct(context.Context, bson.Raw, time.Time) (bson.Raw, error) {
 }
 
 func (l *lossy) insert(ctx context.Context, cmd bson.Raw) (bson.Raw, error) {
-	reply, err := l.server.insert(ctx, cmd)
-	if err != nil || l.answers == 0 {
-		return reply, err
+	if l.answers == 0 || !l.before {
+		if reply, err := l.server.insert(ctx, cmd); err != nil || l.answers == 0 {
+			return reply, err
+		}
 	}
 	l.answers--
 	if err := l.then(ctx); err != nil {
@@ -422,3 +424,5 @@ func TestTwoWritersOnOneStreamLoseNothing(t *testing.T) {
 func majorityOf(coll *mongo.Collection) *mongo.Collection {
 	return coll.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
 }
+
+func unique() *options.IndexOptionsBuilder { return options.Index().SetUnique(true) }

@@ -96,24 +96,31 @@ func (s *sim) store(doc bson.Raw) {
 	}
 }
 
-// apply runs an ordered insert, of at most limit documents if limit is not negative.
-func (s *sim) apply(cmd bson.Raw, limit int) (n int, failed *mongo.WriteError) {
+// apply runs an insert, of at most limit documents if limit is not negative. An ordered one stops at the
+// first error.
+func (s *sim) apply(cmd bson.Raw, limit int) (n int, failed mongo.WriteErrors) {
 	docs, _ := cmd.Lookup("documents").Array().Values()
+	ordered := cmd.Lookup("ordered").Boolean()
 	for i, v := range docs {
 		doc := bson.Raw(v.Document())
 		id := idOf(doc)
 		switch {
 		case i == limit:
-			return n, nil
+			return n, failed
 		case s.bad[id]:
-			return n, &mongo.WriteError{Index: i, Code: 121, Message: "Document failed validation"}
+			failed = append(failed, mongo.WriteError{Index: i, Code: 121, Message: "Document failed validation"})
 		case slices.ContainsFunc(s.local.docs, func(d bson.Raw) bool { return idOf(d) == id }):
-			return n, &mongo.WriteError{Index: i, Code: 11000, Raw: encode(bson.D{{Key: "keyPattern", Value: bson.D{{Key: "_id", Value: 1}}}})}
+			failed = append(failed, mongo.WriteError{Index: i, Code: 11000, Raw: encode(bson.D{{Key: "keyPattern", Value: bson.D{{Key: "_id", Value: 1}}}})})
+		default:
+			s.store(doc)
+			n++
+			continue
 		}
-		s.store(doc)
-		n++
+		if ordered {
+			return n, failed
+		}
 	}
-	return n, nil
+	return n, failed
 }
 
 var errLost = mongo.CommandError{Labels: []string{driver.NetworkError}, Message: "connection closed"}
@@ -170,8 +177,12 @@ func (s *sim) answer(cmd bson.Raw, t tick) (bson.Raw, error) {
 		limit = t.k
 	}
 	n, failed := s.apply(cmd, limit)
-	if failed == nil && limit >= 0 {
-		failed = &mongo.WriteError{Index: n, Code: 10107}
+	if ordered := cmd.Lookup("ordered").Boolean(); limit >= 0 && !(ordered && failed != nil) {
+		for i := limit; i < len(docs); i++ {
+			if failed = append(failed, mongo.WriteError{Index: i, Code: 10107}); ordered {
+				break
+			}
+		}
 	}
 	var concern *mongo.WriteConcernError
 	switch {
@@ -183,7 +194,7 @@ func (s *sim) answer(cmd bson.Raw, t tick) (bson.Raw, error) {
 	if failed != nil || concern != nil {
 		e := mongo.WriteException{WriteConcernError: concern}
 		if failed != nil {
-			e.WriteErrors = mongo.WriteErrors{*failed}
+			e.WriteErrors = failed
 		}
 		return nil, e
 	}
@@ -214,7 +225,10 @@ func (s *sim) find(ctx context.Context, cmd bson.D) ([]bson.Raw, bson.Timestamp,
 	if raw.Lookup("sort").Type != 0 {
 		return docs[max(0, len(docs)-1):], at, nil
 	}
-	in, _ := raw.Lookup("filter", "_id", "$in").Array().Values()
+	in := []bson.RawValue{raw.Lookup("filter", "_id", "$eq")}
+	if list, ok := raw.Lookup("filter", "_id", "$in").ArrayOK(); ok {
+		in, _ = list.Values()
+	}
 	var found []bson.Raw
 	for _, doc := range docs {
 		if slices.ContainsFunc(in, func(v bson.RawValue) bool { return record.IDOf(v) == idOf(doc) }) {
