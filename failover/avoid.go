@@ -162,3 +162,12 @@ func (l *Layer) learn(ctx context.Context, addr string, err error) {
 		l.avoided.add(addr)
 	}
 }
+
+// tried is what attempt does at its end, for a command that went over a line: there the deadline is no context's.
+func (l *Layer) tried(ctx context.Context, a Attempt) {
+	a.Took = time.Since(a.Start)
+	if a.Err != nil && a.Member != "" && ctx.Err() == nil && errors.Is(a.Err, context.DeadlineExceeded) {
+		l.avoided.add(a.Member)
+	}
+	l.cfg.Hooks.attempt(a)
+}
