@@ -172,14 +172,14 @@ func (l *Layer) learn(ctx context.Context, a Attempt) {
 	}
 }
 
-// learnHeld is learn for an attempt on a held connection, which has no context of its own: late says that it
-// ended by its own deadline.
-func (l *Layer) learnHeld(a Attempt, late bool) {
+// tried is what attempt does at its end, for a command that went over a line: there the deadline is no context's.
+func (l *Layer) tried(ctx context.Context, a Attempt) {
+	a.Took = time.Since(a.Start)
 	switch {
 	case a.Err == nil:
 		l.avoided.forget(a.Member)
 		l.patience.answered(a.Member, l.slow(a.Took))
-	case late:
+	case a.Member != "" && ctx.Err() == nil && errors.Is(a.Err, context.DeadlineExceeded):
 		l.avoided.add(a.Member)
 		l.patience.ranOut(a.Member)
 	}

@@ -157,16 +157,20 @@ func BenchmarkInsertOne(b *testing.B) { sideBySide(b, 1) }
 func BenchmarkInsertMany(b *testing.B) { sideBySide(b, 1000) }
 
 func sideBySide(b *testing.B, n int) {
-	for name, d := range map[string]*mongotest.Deployment{"standalone": mongotest.Standalone(b), "replica set": mongotest.ReplicaSet(b)} {
-		b.Run(name, func(b *testing.B) {
-			db := d.DB(b)
-			l, err := New(d.Options(), Config{})
+	for _, on := range []struct {
+		name  string
+		d     *mongotest.Deployment
+		plain bool
+	}{{"standalone", mongotest.Standalone(b), false}, {"standalone, without a held connection", mongotest.Standalone(b), true}, {"replica set", mongotest.ReplicaSet(b), false}} {
+		b.Run(on.name, func(b *testing.B) {
+			db := on.d.DB(b)
+			l, err := New(on.d.Options(), Config{Plain: on.plain})
 			if err != nil {
 				b.Fatal(err)
 			}
 			b.Cleanup(func() { _ = l.Close(context.WithoutCancel(b.Context())) })
 			concern := writeconcern.Majority()
-			if name == "standalone" {
+			if on.name != "replica set" {
 				concern = writeconcern.W1()
 			}
 			coll := db.Collection("driver", options.Collection().SetWriteConcern(concern))

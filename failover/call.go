@@ -127,7 +127,6 @@ func (c *call) step(ctx context.Context) error {
 // send makes one attempt to insert what is open, or else what was never sent.
 func (c *call) send(ctx context.Context) error {
 	limit := time.Now().Add(c.w.layer.attemptTimeout())
-	own := limit
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(limit) {
 		limit = deadline
 	}
@@ -142,8 +141,7 @@ func (c *call) send(ctx context.Context) error {
 		reply, err := c.ins.srv.direct(ctx, cmd, limit)
 		if !errors.Is(err, wire.ErrReleased) {
 			c.attempts++
-			took := time.Since(start)
-			c.w.layer.learnHeld(Attempt{Kind: KindInsert, Name: c.w.ns, Member: c.ins.srv.member(), Start: start, Took: took, Documents: p.n, Err: err}, !start.Add(took).Before(own))
+			c.w.layer.tried(ctx, Attempt{Kind: KindInsert, Name: c.w.ns, Member: c.ins.srv.member(), Start: start, Documents: p.n, Err: err})
 			return c.judge(p, reply, err)
 		}
 	}

@@ -300,8 +300,15 @@ func TestAClosedLayerWritesNothing(t *testing.T) {
 	if err := s.l.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.w.WriteBatch(t.Context(), messages("a", 2, 1)); !errors.Is(err, record.ErrClosed) {
-		t.Errorf("write after close: %v", err)
+	c := s.l.Collection("db", "c", CollectionConfig{})
+	for what, err := range map[string]error{
+		"a stream":     func() error { _, err := s.w.WriteBatch(t.Context(), messages("a", 2, 1)); return err }(),
+		"a collection": c.InsertOne(t.Context(), item(1)),
+		"a read":       func() error { _, err := s.l.Find(t.Context(), "db", "c", ReadConfig{}, bson.D{}); return err }(),
+	} {
+		if _, unknown := errors.AsType[*record.UnknownOutcomeError](err); unknown || !errors.Is(err, record.ErrClosed) {
+			t.Errorf("%s after close: %v", what, err)
+		}
 	}
 	if err := s.l.Close(t.Context()); !errors.Is(err, record.ErrClosed) {
 		t.Errorf("close after close: %v", err)

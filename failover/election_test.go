@@ -358,7 +358,11 @@ func TestAnEvictedMessageIsNotSentAgain(t *testing.T) {
 			l := &lossy{server: &database{layer: s.l, name: s.coll.Database().Name()}, answers: 1, then: flood}
 			w := newStreamWriter(s.l, l, s.coll.Database().Name(), "s", StreamConfig{UUID: s.uuid})
 			docs := messages("a", 1, 3)
+			start := time.Now()
 			applied, err := w.WriteBatch(t.Context(), docs)
+			if took := time.Since(start); took > DefaultBudget/5 {
+				t.Errorf("the eviction rule ended the call after %v, as if it were patience that ended", took)
+			}
 			var unknown *record.UnknownOutcomeError
 			if applied != 0 || !errors.As(err, &unknown) || !errors.Is(err, errEvicted) || len(unknown.IDs) != 3 {
 				t.Fatalf("applied %d, %v", applied, err)

@@ -77,7 +77,7 @@ func (p Profile) Settings() Settings {
 			AttemptTimeout: DefaultAttemptTimeout, Budget: DefaultBudget,
 			ConnectTimeout: connectTimeout, ServerSelectionTimeout: DefaultAttemptTimeout, HeartbeatInterval: heartbeatInterval,
 			Server: ServerSettings{ElectionTimeout: 10 * time.Second, HeartbeatInterval: 2 * time.Second, OplogNetworkTimeoutBuffer: 5 * time.Second, FetcherRestarts: 1, CatchUpTimeout: -1},
-			Outage: "A step-down costs about 1 s, a primary that is killed 11 to 12 s, one that is frozen or cut off 17 to 25 s: " +
+			Outage: "A step-down costs about 1 s, a primary that is killed 11 to 12 s, one that is frozen or cut off 12 to 25 s, mostly 18 s: " +
 				"10 s until an election, and up to 7 s more in which the other secondary still reads from the dead member " +
 				"(measured on mongod 6.0.5).",
 		}

@@ -133,7 +133,11 @@ func (l *Layer) repeat(ctx context.Context, a Attempt, cut bool, stops func(erro
 		}
 		start := time.Now()
 		err := l.attempt(ctx, a, cut, do)
-		if err == nil || stops(err) {
+		switch {
+		case err == nil, errors.Is(err, mongo.ErrNoDocuments): // both are answers
+			e.ended(nil)
+			return err
+		case stops(err):
 			e.ended(err)
 			return err
 		}

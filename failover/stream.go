@@ -181,7 +181,6 @@ func (w *StreamWriter) direct(ctx context.Context, b *batch) (sent bool, err err
 	timeout := w.layer.attemptTimeout()
 	start := time.Now()
 	limit := start.Add(timeout)
-	own := limit
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(limit) {
 		limit, timeout = deadline, time.Until(deadline)
 	}
@@ -195,8 +194,7 @@ func (w *StreamWriter) direct(ctx context.Context, b *batch) (sent bool, err err
 	}
 	b.attempts++
 	b.sent = b.base + n
-	took := time.Since(start)
-	w.layer.learnHeld(Attempt{Kind: KindInsert, Name: w.ns, Member: w.srv.member(), Start: start, Took: took, Documents: n, Err: err}, !start.Add(took).Before(own))
+	w.layer.tried(ctx, Attempt{Kind: KindInsert, Name: w.ns, Member: w.srv.member(), Start: start, Documents: n, Err: err})
 	return true, w.judge(b, n, reply, err)
 }
 

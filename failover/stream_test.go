@@ -57,7 +57,9 @@ func TestOtherContentUnderOurIDIsAnError(t *testing.T) {
 	}
 	applied, err := s.w.WriteBatch(t.Context(), docs)
 	var rejected *record.RejectedError
-	if applied != 3 || !errors.As(err, &rejected) || rejected.Index != 3 || !errors.Is(err, record.ErrExists) || rejected.ID != record.IDOf(id) {
+	conflict, ok := errors.AsType[*ConflictError](err)
+	if applied != 3 || !errors.As(err, &rejected) || rejected.Index != 3 || !errors.Is(err, record.ErrExists) || rejected.ID != record.IDOf(id) ||
+		!ok || conflict.ID != rejected.ID || conflict.Namespace != s.coll.Database().Name()+".s" {
 		t.Fatalf("applied %d, %v", applied, err)
 	}
 	if stored := s.stored(); len(stored) != 4 {

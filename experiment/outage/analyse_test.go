@@ -166,7 +166,7 @@ func TestTheTimeOfAnOutageIsSplit(t *testing.T) {
 
 func TestWhatTheLogsCutOffDoesNotHideAnElection(t *testing.T) {
 	t.Parallel()
-	tr := failover()
+	tr := failedOver()
 	tr.At += 400 // µs
 	tr.Servers = []ServerEvent{server(9_998, "m2", ElectionStarted), server(10_000, "m1", ElectionStarted), server(10_000, "m1", ElectionWon), server(10_001, "m1", TransitionComplete)}
 	Analyse(tr)
