@@ -43,6 +43,14 @@ bench-latency: build ## how long messages take from write to read, in fifteen wa
 bench-latency-quick: build ## the same with 10,000 messages each (2 minutes); writes latency-out
 	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan bench latency --count 10000 --out latency-out $(ARGS)
 
+.PHONY: bench-failover
+bench-failover: build ## every fault with both profiles, and the controls (an hour; root, for networks that can be cut); writes results/failover
+	@scripts/bench-failover --out results/failover $(ARGS)
+
+.PHONY: bench-failover-quick
+bench-failover-quick: build ## two trials of every fault (8 minutes; root); exits with 1 if anything is lost or doubled; writes failover-out
+	@scripts/bench-failover --trials 2 --out failover-out $(ARGS)
+
 .PHONY: bench-e2e
 bench-e2e: ## the end-to-end tests at full size, 200,000 events and fifteen kills among them; writes results/e2e
 	@scripts/bench-e2e
@@ -54,4 +62,4 @@ bench-exactly-once: ## of these only the 200,000 events, stored exactly once acr
 
 .PHONY: clean
 clean: ## remove what the other targets made
-	@rm -rf bin demo-out latency-out
+	@rm -rf bin demo-out latency-out failover-out

@@ -35,7 +35,7 @@ type Config struct {
 	// TLS makes the servers demand TLS, with a certificate authority of their own; URI names its file.
 	TLS bool
 	// ServerDefaults keeps MongoDB's own election and replication timing (an outage of 11 to 25 s
-	// after a lost primary) instead of the fast settings of this package (2 to 4 s).
+	// after a lost primary) instead of the fast settings of this package (1.4 to 2.5 s).
 	ServerDefaults bool
 	// Detach lets the servers outlive the process that starts them; Open attaches to them again.
 	Detach bool

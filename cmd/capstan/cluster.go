@@ -78,7 +78,7 @@ func newClusterUpCmd(env *environ, dir *string) *cobra.Command {
 writes. A directory that holds a cluster which does not run is started again, with its data.
 
 The members of a set elect within 1 s (election timeout) and hear from each other every 250 ms, so that
-a lost primary costs 2 to 4 s; --server-defaults keeps MongoDB's own settings, with 11 to 25 s.`,
+a lost primary costs 1.4 to 2.5 s; --server-defaults keeps MongoDB's own settings, with 11 to 25 s.`,
 		Example: `  capstan cluster up
   capstan cluster up --members 3 --dir /var/tmp/set --auth --tls
   sudo capstan cluster up --members 3 --network --disk-mb 1024
