@@ -43,7 +43,7 @@ func (l *Layer) attempt(ctx context.Context, a Attempt, cut bool, do func(contex
 		unwatch := l.onNewPrimary(true, func() { abort(errNewPrimary) })
 		defer unwatch()
 	}
-	a.Start = time.Now()
+	a.Start, a.Timeout = time.Now(), timeout
 	a.Err = do(ctx)
 	a.Took = time.Since(a.Start)
 	a.Member = to.String()

@@ -126,7 +126,8 @@ func (c *call) step(ctx context.Context) error {
 
 // send makes one attempt to insert what is open, or else what was never sent.
 func (c *call) send(ctx context.Context) error {
-	limit := time.Now().Add(c.w.layer.attemptTimeout())
+	timeout := c.w.layer.attemptTimeout()
+	limit := time.Now().Add(timeout)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(limit) {
 		limit = deadline
 	}
@@ -141,7 +142,7 @@ func (c *call) send(ctx context.Context) error {
 		reply, err := c.ins.srv.direct(ctx, cmd, limit)
 		if !errors.Is(err, wire.ErrReleased) {
 			c.attempts++
-			c.w.layer.tried(ctx, Attempt{Kind: KindInsert, Name: c.w.ns, Member: c.ins.srv.member(), Start: start, Documents: p.n, Err: err})
+			c.w.layer.tried(ctx, Attempt{Kind: KindInsert, Name: c.w.ns, Member: c.ins.srv.member(), Start: start, Timeout: timeout, Documents: p.n, Err: err})
 			return c.judge(p, reply, err)
 		}
 	}

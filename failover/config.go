@@ -93,6 +93,8 @@ type Attempt struct {
 	// Start and Took say when, and for how long.
 	Start time.Time
 	Took  time.Duration
+	// Timeout is what it was given: Config.AttemptTimeout, or more where the member is slow and answers.
+	Timeout time.Duration
 	// Documents is the number of documents in an insert, else 0.
 	Documents int
 	// Err is nil if the server did all of it.

@@ -47,7 +47,7 @@ func (k *calls) hooks() failover.Hooks {
 				return
 			}
 			start := Now() - Moment(time.Since(a.Start).Microseconds())
-			k.c.emit(Event{Kind: KindTry, Start: start, Took: a.Took.Microseconds(), Deadline: k.deadline.Microseconds(),
+			k.c.emit(Event{Kind: KindTry, Start: start, Took: a.Took.Microseconds(), Deadline: a.Timeout.Microseconds(),
 				Overrun: k.c.timer.since(start), Member: a.Member, Err: a.Err.Error()})
 		},
 		OnRetry: func(r failover.Retry) {

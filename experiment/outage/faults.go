@@ -23,7 +23,7 @@ type plan struct {
 // plans are all faults of the experiment, in the order in which they are reported.
 var plans = []plan{
 	{name: "kill", recovers: true, main: true},
-	{name: "stepdown", recovers: true, main: true},
+	{name: "stepdown", recovers: true, ends: true, main: true},
 	{name: "freeze", recovers: true, main: true},
 	{name: "blackhole", recovers: true, main: true},
 	{name: "link-down", recovers: true, main: true},

@@ -165,6 +165,9 @@ func (t *tryout) hold(ctx context.Context, fault *localcluster.Injection) error 
 	if p.ends {
 		select {
 		case <-fault.Done():
+			if err := fault.Err(); err != nil {
+				return err
+			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -241,7 +244,11 @@ func (t *tryout) startClients(ctx context.Context) (err error) {
 		case Reader:
 			machine = readerMachine
 		}
-		args := []string{"bench", "failover-client", string(r), "--profile", string(t.profile), "--name", t.name,
+		name := t.name
+		if r == Plain {
+			name += "-plain" // its documents are not judged
+		}
+		args := []string{"bench", "failover-client", string(r), "--profile", string(t.profile), "--name", name,
 			"--seed", strconv.FormatUint(t.spec.seed, 10), "--output", "json"}
 		t.clients[r], err = startProcess(ctx, string(r), func(ctx context.Context) *exec.Cmd { return t.on(machine)(ctx, args...) }, t.journal.line, nil)
 		if err != nil {
