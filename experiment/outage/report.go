@@ -32,6 +32,7 @@ type runJSON struct {
 	Machine  experiment.Machine `json:"machine"`
 	Settings Settings           `json:"settings"`
 	Skipped  map[string]string  `json:"skipped,omitempty"`
+	Cost     *Cost              `json:"cost,omitempty"`
 	// Bounds are for other programs: they are made anew from the trials.
 	Bounds []Bound `json:"bounds"`
 }
@@ -54,7 +55,7 @@ func (r *Run) write(dir string, width, height int) error {
 	}
 	errs := []error{
 		results.WriteFile(dir, runFile, func(w io.Writer) error {
-			return results.PutJSON(w, runJSON{r.Machine, r.Settings, r.Skipped, r.Bounds()})
+			return results.PutJSON(w, runJSON{r.Machine, r.Settings, r.Skipped, r.Cost, r.Bounds()})
 		}),
 		results.WriteFile(dir, trialsFile, func(w io.Writer) error { return writeTrials(w, r.Trials) }),
 		results.WriteFile(dir, summaryFile, func(w io.Writer) error { return results.WriteCSV(w, summaryColumns, r.Summaries()) }),
@@ -132,7 +133,7 @@ func ReadRun(dir string) (run *Run, table string, err error) {
 		return nil, "", fmt.Errorf("read failover run: %w", err)
 	}
 	defer f.Close() // only read
-	r := &Run{Machine: j.Machine, Settings: j.Settings, Skipped: j.Skipped}
+	r := &Run{Machine: j.Machine, Settings: j.Settings, Skipped: j.Skipped, Cost: j.Cost}
 	if r.Trials, err = readTrials(f); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", f.Name(), err)
 	}

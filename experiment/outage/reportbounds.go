@@ -16,12 +16,16 @@ const (
 	// freshConns is how many connections beyond the size of its pool a client with one call in flight may
 	// open in an outage.
 	freshConns = 2
+	// costLimit is how much of the driver's time the layer may take when nothing fails.
+	costLimit = 1.05
+	// times is the unit of a ratio.
+	times = "×"
 )
 
 // Bound is a promise of capstan's with what a run has seen of it.
 type Bound struct {
 	Name string `json:"name"`
-	// Value must not be above Limit. Unit is "s", or "" for a number.
+	// Value must not be above Limit. Unit is "s", "×" for a ratio, or "" for a number.
 	Value float64 `json:"value"`
 	Limit float64 `json:"limit"`
 	Unit  string  `json:"unit,omitempty"`
@@ -33,8 +37,11 @@ type Bound struct {
 func (b Bound) Met() bool { return b.Value <= b.Limit }
 
 func (b Bound) text(value float64) string {
-	if b.Unit == "s" {
+	switch b.Unit {
+	case "s":
 		return latency.Text(time.Duration(value * float64(time.Second)))
+	case times:
+		return fmt.Sprintf("%.2f ×", value)
 	}
 	return fmt.Sprintf("%g", value)
 }
@@ -77,6 +84,10 @@ func (r *Run) Bounds() []Bound {
 		if r.Settings.Pool > 0 {
 			out = append(out, Bound{"connections that a client with one call in flight opened in a fault", float64(conns), float64(r.Settings.Pool + freshConns), "", trials})
 		}
+	}
+	if c := r.Cost; c != nil {
+		out = append(out, Bound{"an insert of one document when nothing fails, as a multiple of the driver's", c.One(), costLimit, times, c.Rounds},
+			Bound{fmt.Sprintf("an insert of %d documents, likewise", ManyDocuments), c.Many(), costLimit, times, c.Rounds})
 	}
 	if controls := r.controls(); len(controls) > 0 {
 		unmet := 0

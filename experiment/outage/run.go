@@ -226,6 +226,13 @@ func executeOn(ctx context.Context, cfg *Config, profile failover.Profile, disk 
 			return err
 		}
 	}
+	if cfg.matrix() && run.Cost == nil {
+		c, err := lanes[0].measureCost(ctx)
+		if err != nil {
+			return err
+		}
+		run.Cost = &c
+	}
 	cfg.Note(fmt.Sprintf("%s profile: %d set(s) of three members up in %.1f s; trials: %d", profile, len(lanes), time.Since(began).Seconds(), len(specs)))
 	queue := make(chan spec, len(specs)) // holds all of them
 	for _, s := range specs {

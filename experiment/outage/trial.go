@@ -132,6 +132,8 @@ type Run struct {
 	Trials   []Trial
 	// Skipped says which faults were not tried, and why.
 	Skipped map[string]string
+	// Cost is what the layer costs when nothing fails, nil if that was not measured.
+	Cost *Cost
 }
 
 // Settings are what a run was asked for.
