@@ -181,6 +181,12 @@ func (c *Cluster) hold(i *Injection) error {
 	return nil
 }
 
+func (c *Cluster) isDown() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.down
+}
+
 // Fault returns what is in force.
 func (i *Injection) Fault() Fault { return i.fault }
 
@@ -208,7 +214,7 @@ func (i *Injection) Err() error {
 
 // Heal undoes the fault: rules go, links come up, frozen members go on, stopped ones are started. It
 // returns when the processes run, which is before the set has recovered: see AwaitHealthy.
-// Idempotent; what failed is tried again by the next call.
+// Idempotent; what failed is tried again by the next call. After Down there is nothing to do.
 func (i *Injection) Heal(ctx context.Context) error {
 	i.c.mu.Lock()
 	stop := i.stop
@@ -218,6 +224,9 @@ func (i *Injection) Heal(ctx context.Context) error {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if i.c.isDown() {
+		i.undo = nil // it went with the servers and the network
+	}
 	for len(i.undo) > 0 {
 		last := len(i.undo) - 1
 		if err := i.undo[last](ctx); err != nil {

@@ -115,6 +115,7 @@ func halfOpen(t *testing.T, namespace, addr string) bool {
 }
 
 func TestFaultsOfTheNetworkCutWhatTheySayAndNothingElse(t *testing.T) {
+	t.Parallel()
 	needsNetwork(t)
 	c := start(t, Config{Members: 3, Network: true})
 	w := &world{Cluster: c, t: t, machines: []*Machine{machine(t, c, "a"), machine(t, c, "b")}}
@@ -218,6 +219,7 @@ func drain(conn net.PacketConn, buf []byte, patience time.Duration) (n int) {
 }
 
 func TestPacketsAreLostAndDelayedAndTheDataStayWhole(t *testing.T) {
+	t.Parallel()
 	needsNetwork(t)
 	c := start(t, Config{Network: true})
 	w := &world{Cluster: c, t: t, machines: []*Machine{machine(t, c, "a"), machine(t, c, "b")}}

@@ -13,6 +13,7 @@ import (
 )
 
 func TestARollingRestartRestartsEveryMemberAndTheSetSurvivesALostMajority(t *testing.T) {
+	t.Parallel()
 	c := start(t, Config{Members: 3})
 	awaitHealthy(t, c)
 	before := c.Status(t.Context())
@@ -46,11 +47,13 @@ func TestARollingRestartRestartsEveryMemberAndTheSetSurvivesALostMajority(t *tes
 	i = inject(t, c, "rolling-restart", FaultOptions{})
 	heal(t, i) // in the middle
 	awaitHealthy(t, c)
-	inject(t, c, "rolling-restart", FaultOptions{})
+	i = inject(t, c, "rolling-restart", FaultOptions{})
 	down(t, c) // also in the middle
+	heal(t, i) // and there is nothing to heal then
 }
 
 func TestAFullDiskEndsTheMemberAndHealingBringsItBack(t *testing.T) {
+	t.Parallel()
 	needsNetwork(t)
 	c := start(t, Config{Members: 3, Network: true, DiskMB: MinDiskMB})
 	awaitHealthy(t, c)

@@ -47,6 +47,7 @@ func heal(t *testing.T, i *Injection) {
 }
 
 func TestFaultsOfProcessesNeedNoNetwork(t *testing.T) {
+	t.Parallel()
 	c := start(t, Config{Members: 3})
 	awaitHealthy(t, c)
 	member := func(name string) Member {
@@ -72,6 +73,14 @@ func TestFaultsOfProcessesNeedNoNetwork(t *testing.T) {
 		}
 		awaitHealthy(t, c)
 	}
+	killed := inject(t, c, "kill-secondary", FaultOptions{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	if err := c.AwaitHealthy(ctx); err == nil || !strings.Contains(err.Error(), killed.Member().Name+" does not run") {
+		t.Errorf("with %s killed the cluster is healthy: %v", killed.Member().Name, err)
+	}
+	cancel()
+	heal(t, killed)
+	awaitHealthy(t, c)
 	i := inject(t, c, "stepdown", FaultOptions{})
 	eventually(t, "another primary", func() bool {
 		p, err := c.primary(t.Context())
@@ -102,6 +111,7 @@ func TestFaultsOfProcessesNeedNoNetwork(t *testing.T) {
 }
 
 func TestAFaultIsRefusedWithTheReason(t *testing.T) {
+	t.Parallel()
 	c := start(t, Config{})
 	for want, try := range map[string]func() (*Injection, error){
 		`"nosuch" is not one of kill, term`: func() (*Injection, error) { return c.Inject(t.Context(), "nosuch", FaultOptions{}) },

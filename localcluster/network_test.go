@@ -66,6 +66,7 @@ func clientVia(t *testing.T, c *Cluster, d options.ContextDialer) *mongo.Client 
 }
 
 func TestAClusterInANetworkOfItsOwnIsReachedFromInsideOnlyAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	needsNetwork(t)
 	before := hostNetwork(t)
 	c := start(t, Config{Members: 3, Network: true, Auth: true, TLS: true, Set: "abc"})

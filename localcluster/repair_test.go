@@ -30,6 +30,7 @@ func nothingLeft(t *testing.T, c *Cluster) {
 }
 
 func TestWhatAKilledOwnerLeavesIsRemovedByRepairAndByTheNextStart(t *testing.T) {
+	t.Parallel()
 	needsNetwork(t)
 	before := hostNetwork(t)
 	bystander := start(t, Config{Network: true})
@@ -86,6 +87,7 @@ func TestWhatAKilledOwnerLeavesIsRemovedByRepairAndByTheNextStart(t *testing.T) 
 }
 
 func TestADirectoryWithANetworkStartsAgainAfterItsOwnerWasKilled(t *testing.T) {
+	t.Parallel()
 	needsNetwork(t)
 	dir := t.TempDir()
 	owner, _ := startElsewhere(t, dir, "network", "set")
@@ -106,6 +108,7 @@ func TestADirectoryWithANetworkStartsAgainAfterItsOwnerWasKilled(t *testing.T) {
 }
 
 func TestNamespacesWithoutACluster(t *testing.T) {
+	t.Parallel()
 	needsNetwork(t)
 	orphan := newNetwork()
 	if _, err := runIn(t.Context(), "", "netns add "+orphan.hub()+"\n", "ip", "-batch", "-"); err != nil {
@@ -126,6 +129,7 @@ func TestNamespacesWithoutACluster(t *testing.T) {
 }
 
 func TestAnotherProcessHealsTheFaultsOfALivingCluster(t *testing.T) {
+	t.Parallel()
 	needsNetwork(t)
 	c := start(t, Config{Members: 3, Network: true, DiskMB: MinDiskMB})
 	w := &world{Cluster: c, t: t, machines: []*Machine{machine(t, c, "a")}}

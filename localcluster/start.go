@@ -219,17 +219,8 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 			return err
 		}
 	}
-	if n := c.network(); n != nil {
-		if err := n.build(ctx, c.dir, c.st); err != nil {
-			return err
-		}
-	}
-	if c.st.DiskMB > 0 {
-		for _, m := range c.Members() {
-			if err := mountDisk(m.dbpath(), c.st.DiskMB); err != nil {
-				return err
-			}
-		}
+	if err := c.makeGround(ctx); err != nil {
+		return err
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	for i := range c.st.Members {
@@ -245,6 +236,28 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 		return fmt.Errorf("%w\n%s", err, c.quoteLogs())
 	}
 	c.log.Info().Str("dir", c.dir).Int("members", len(st.Members)).Msg("cluster started")
+	return nil
+}
+
+// makeGround makes what the servers run on, where it is not this computer's own.
+func (c *Cluster) makeGround(ctx context.Context) error {
+	c.mu.Lock()
+	st := c.st
+	c.mu.Unlock()
+	if st.Network != nil {
+		began := time.Now()
+		if err := st.Network.build(ctx, c.dir, st); err != nil {
+			return err
+		}
+		c.log.Debug().Str("network", st.Network.ID).Dur("took", time.Since(began)).Msg("network made")
+	}
+	if st.DiskMB > 0 {
+		for _, m := range c.Members() {
+			if err := mountDisk(m.dbpath(), st.DiskMB); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
