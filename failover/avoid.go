@@ -11,8 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/session"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
 )
 
 // avoidFor is how long a member is avoided after an attempt that ended by its deadline there. The driver
@@ -90,17 +90,18 @@ type deployment struct {
 	avoided *avoided
 }
 
-// newDeployment makes the topology as the driver would for the same options.
-func newDeployment(opts *options.ClientOptions, a *avoided) (*deployment, error) {
-	cfg, err := topology.NewConfig(opts, new(session.ClusterClock))
+// choose makes a client with opts leave out the members to be avoided. The topology is what the driver would make
+// for the same options, but for a clock by which heartbeats pass the cluster's time on; commands do that anyway.
+func choose(opts *options.ClientOptions, a *avoided) error {
+	cfg, err := topology.NewConfig(opts, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	t, err := topology.New(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &deployment{Topology: t, avoided: a}, nil
+	return xoptions.SetInternalClientOptions(opts, "deployment", &deployment{Topology: t, avoided: a})
 }
 
 // SelectServer implements driver.Deployment.
