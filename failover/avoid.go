@@ -2,7 +2,6 @@ package failover
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
+
+	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 )
 
 // avoidFor is how long a member is avoided after an attempt that ended by its deadline there. The driver
@@ -152,23 +153,24 @@ func (m *member) String() string {
 	return ""
 }
 
-// learn notes what an attempt at addr says about that member: one that ended by its own deadline is
-// avoided for a while.
-func (l *Layer) learn(ctx context.Context, addr string, err error) {
+// learn notes what an attempt says about the member that it went to: one that timed out is avoided for a while. The
+// context is not asked, as the driver may notice the deadline before its timer does; an attempt that the
+// end of a call cut short says nothing.
+func (l *Layer) learn(a Attempt) {
 	switch {
-	case addr == "":
-	case err == nil:
-		l.avoided.forget(addr)
-	case errors.Is(context.Cause(ctx), errAttempt):
-		l.avoided.add(addr)
+	case a.Member == "":
+	case a.Err == nil:
+		l.avoided.forget(a.Member)
+	case a.Took >= l.cfg.AttemptTimeout*3/4 && mongoerr.Classify(a.Err).Timeout:
+		l.avoided.add(a.Member)
 	}
 }
 
-// tried is what attempt does at its end, for a command that went over a line: there the deadline is no context's.
-func (l *Layer) tried(ctx context.Context, a Attempt) {
+// tried is what attempt does at its end, for a command that went over a line.
+func (l *Layer) tried(a Attempt) {
 	a.Took = time.Since(a.Start)
-	if a.Err != nil && a.Member != "" && ctx.Err() == nil && errors.Is(a.Err, context.DeadlineExceeded) {
-		l.avoided.add(a.Member)
+	if a.Err != nil {
+		l.learn(a)
 	}
 	l.cfg.Hooks.attempt(a)
 }
