@@ -15,16 +15,6 @@ var (
 	errNewPrimary = errors.New("another member is primary now")
 )
 
-// attemptError is the cause of an attempt's context at its own deadline, as opposed to the caller's.
-type attemptError struct{}
-
-func (attemptError) Error() string { return "the attempt's deadline has passed" }
-
-// Is makes it a deadline for whoever asks.
-func (attemptError) Is(target error) bool { return target == context.DeadlineExceeded }
-
-var errAttempt error = attemptError{}
-
 // attempt runs do, which is one command or a few, under its own deadline. With cut it is also ended as
 // soon as another member than the one it may be talking to is primary: an answer from the old one would be
 // "not primary" or silence, and this is what frees a writer from a primary that is frozen. (With a single
@@ -34,7 +24,7 @@ func (l *Layer) attempt(ctx context.Context, a Attempt, cut bool, do func(contex
 	if cut {
 		timeout = l.attemptTimeout()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errAttempt) // I8: no command waits for TCP
+	ctx, cancel := context.WithTimeout(ctx, timeout) // I8: no command waits for TCP
 	defer cancel()
 	to := &member{}
 	ctx, abort := context.WithCancelCause(context.WithValue(ctx, memberKey{}, to))
@@ -47,7 +37,7 @@ func (l *Layer) attempt(ctx context.Context, a Attempt, cut bool, do func(contex
 	a.Err = do(ctx)
 	a.Took = time.Since(a.Start)
 	a.Member = to.String()
-	l.learn(ctx, a)
+	l.learn(a)
 	l.cfg.Hooks.attempt(a)
 	return a.Err
 }

@@ -2,7 +2,6 @@ package failover
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/session"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
 
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 )
@@ -93,17 +92,19 @@ type deployment struct {
 	patience *patience
 }
 
-// newDeployment makes the topology as the driver would for the same options.
-func newDeployment(opts *options.ClientOptions, a *avoided, p *patience) (*deployment, error) {
-	cfg, err := topology.NewConfig(opts, new(session.ClusterClock))
+// choose makes a client with opts leave out the members to be avoided, and tell p of its round trips. The topology
+// is what the driver would make for the same options, but for a clock by which heartbeats pass the cluster's time on;
+// commands do that anyway.
+func choose(opts *options.ClientOptions, a *avoided, p *patience) error {
+	cfg, err := topology.NewConfig(opts, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	t, err := topology.New(cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &deployment{Topology: t, avoided: a, patience: p}, nil
+	return xoptions.SetInternalClientOptions(opts, "deployment", &deployment{Topology: t, avoided: a, patience: p})
 }
 
 // SelectServer implements driver.Deployment.
@@ -156,33 +157,27 @@ func (m *member) String() string {
 	return ""
 }
 
-// learn notes what an attempt says about the member that it went to: one that ended by its own deadline is
-// avoided for a while, and if it then answers, it is slow and not silent.
-func (l *Layer) learn(ctx context.Context, a Attempt) {
+// learn notes what an attempt says about the member that it went to: one that timed out is avoided for a while, and
+// if it then answers, it is slow and not silent. The context is not asked, as the driver may notice the deadline
+// before its timer does; an attempt that the end of a call cut short says nothing.
+func (l *Layer) learn(a Attempt) {
 	switch {
 	case a.Member == "":
-	case errors.Is(context.Cause(ctx), errAttempt) && a.Err != nil:
-		l.avoided.add(a.Member)
-		l.patience.ranOut(a.Member)
 	case a.Err == nil:
 		l.avoided.forget(a.Member)
 		l.patience.answered(a.Member, l.slow(a.Took))
+	case a.Took >= max(a.Timeout, l.cfg.AttemptTimeout)*3/4 && mongoerr.Classify(a.Err).Timeout:
+		l.avoided.add(a.Member)
+		l.patience.ranOut(a.Member)
 	case mongoerr.Classify(a.Err).Code != 0:
 		l.patience.answered(a.Member, l.slow(a.Took))
 	}
 }
 
-// tried is what attempt does at its end, for a command that went over a line: there the deadline is no context's.
-func (l *Layer) tried(ctx context.Context, a Attempt) {
+// tried is what attempt does at its end, for a command that went over a line.
+func (l *Layer) tried(a Attempt) {
 	a.Took = time.Since(a.Start)
-	switch {
-	case a.Err == nil:
-		l.avoided.forget(a.Member)
-		l.patience.answered(a.Member, l.slow(a.Took))
-	case a.Member != "" && ctx.Err() == nil && errors.Is(a.Err, context.DeadlineExceeded):
-		l.avoided.add(a.Member)
-		l.patience.ranOut(a.Member)
-	}
+	l.learn(a)
 	l.cfg.Hooks.attempt(a)
 }
 

@@ -142,7 +142,7 @@ func (c *call) send(ctx context.Context) error {
 		reply, err := c.ins.srv.direct(ctx, cmd, limit)
 		if !errors.Is(err, wire.ErrReleased) {
 			c.attempts++
-			c.w.layer.tried(ctx, Attempt{Kind: KindInsert, Name: c.w.ns, Member: c.ins.srv.member(), Start: start, Timeout: timeout, Documents: p.n, Err: err})
+			c.w.layer.tried(Attempt{Kind: KindInsert, Name: c.w.ns, Member: c.ins.srv.member(), Start: start, Timeout: timeout, Documents: p.n, Err: err})
 			return c.judge(p, reply, err)
 		}
 	}

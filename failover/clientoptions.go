@@ -60,7 +60,7 @@ func override(o *options.ClientOptions, c Config) (overridden []string) {
 	o.SetHeartbeatInterval(heartbeatInterval)
 	o.SetServerSelectionTimeout(bounded("serverSelectionTimeoutMS", o.ServerSelectionTimeout, c.AttemptTimeout, note))
 	o.SetConnectTimeout(bounded("connectTimeoutMS", o.ConnectTimeout, max(c.AttemptTimeout, connectTimeout), note))
-	o.WriteConcern, o.Deployment = nil, nil
+	o.WriteConcern = nil // every insert carries its own
 	return overridden
 }
 

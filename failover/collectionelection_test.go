@@ -166,7 +166,7 @@ func TestAFlakyNetworkLosesAndDoublesNoDocument(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(uint64(seed), 0))
-	l, b := plugged(t, d, Config{AttemptTimeout: 300 * time.Millisecond})
+	l, b := plugged(t, d, Config{AttemptTimeout: 300 * time.Millisecond}, "flaky")
 	coll := d.DB(t).Collection("c")
 	c := &collection{t: t, coll: coll, l: l, w: l.Collection(coll.Database().Name(), "c", CollectionConfig{})}
 	p := b.To(d.Cluster.Members()[0].Addr)

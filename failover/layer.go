@@ -132,11 +132,9 @@ func (l *Layer) connected() (*mongo.Client, error) {
 	}
 	if l.client == nil {
 		opts := *l.opts
-		d, err := newDeployment(&opts, &l.avoided, &l.patience)
-		if err != nil {
+		if err := choose(&opts, &l.avoided, &l.patience); err != nil {
 			return nil, fmt.Errorf("connect: %w", err)
 		}
-		opts.Deployment = d
 		c, err := mongo.Connect(&opts) // starts the monitoring; waits for nothing
 		if err != nil {
 			return nil, fmt.Errorf("connect: %w", err)

@@ -194,7 +194,7 @@ func (w *StreamWriter) direct(ctx context.Context, b *batch) (sent bool, err err
 	}
 	b.attempts++
 	b.sent = b.base + n
-	w.layer.tried(ctx, Attempt{Kind: KindInsert, Name: w.ns, Member: w.srv.member(), Start: start, Timeout: timeout, Documents: n, Err: err})
+	w.layer.tried(Attempt{Kind: KindInsert, Name: w.ns, Member: w.srv.member(), Start: start, Timeout: timeout, Documents: n, Err: err})
 	return true, w.judge(b, n, reply, err)
 }
 

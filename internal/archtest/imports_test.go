@@ -49,7 +49,7 @@ var table = map[string]may{
 	"producer":                  {[]string{"record", "internal/retry"}, join(bsonOnly, zerolog, errgroup), "a producer talks to a Writer, never to the driver"},
 	"consumer":                  {[]string{"record", "internal/retry"}, join(bsonOnly, zerolog, errgroup), "a consumer talks to a Source and a Checkpointer, never to the driver"},
 	"stream":                    {[]string{"record", "internal/mongoerr", "internal/retry"}, join(mongo, zerolog), "roles do not import each other"},
-	"failover":                  {[]string{"record", "internal/mongoerr", "internal/retry", "internal/topology", "internal/wire"}, join(mongo, zerolog, []string{driver + "x/mongo/driver", driver + "x/mongo/driver/description", driver + "x/mongo/driver/session", driver + "x/mongo/driver/topology"}), "roles do not import each other; it chooses servers, for which the driver has no stable API (failover/avoid.go only)"},
+	"failover":                  {[]string{"record", "internal/mongoerr", "internal/retry", "internal/topology", "internal/wire"}, join(mongo, zerolog, []string{driver + "x/mongo/driver", driver + "x/mongo/driver/description", driver + "x/mongo/driver/topology", driver + "x/mongo/driver/xoptions"}), "roles do not import each other; it chooses servers, for which the driver has no stable API (failover/avoid.go only)"},
 	"tailer":                    {[]string{"record", "internal/mongoerr", "internal/retry", "internal/topology", "internal/wire"}, join(mongo, zerolog), "roles do not import each other"},
 	"tailer/memory":             {[]string{"record"}, bsonOnly, "an in-memory source needs no server"},
 	"tailer/sourcetest":         {[]string{"record"}, bsonOnly, "the suite judges any source"},
