@@ -35,7 +35,13 @@ const (
 
 // String returns the state in words.
 func (s State) String() string {
-	return [...]string{"unknown", "applied", "not applied"}[s]
+	switch s {
+	case Applied:
+		return "applied"
+	case NotApplied:
+		return "not applied"
+	}
+	return "unknown"
 }
 
 // Outcome is what became of one document.
@@ -58,8 +64,11 @@ type BatchError struct {
 }
 
 func (e *BatchError) Error() string {
-	return fmt.Sprintf("insert into %s: documents applied: %d, not applied: %d, unknown: %d: %v",
-		e.Namespace, e.Applied, e.NotApplied, e.Unknown, errors.Join(e.errs...))
+	s := fmt.Sprintf("insert into %s: documents applied: %d, not applied: %d, unknown: %d", e.Namespace, e.Applied, e.NotApplied, e.Unknown)
+	for _, err := range e.errs {
+		s += "; " + err.Error()
+	}
+	return s
 }
 
 // Unwrap returns the reasons.
@@ -96,7 +105,8 @@ type inserter struct {
 }
 
 // Collection returns a writer to the ordinary collection db.coll. For a capped one use Stream: there,
-// sending again what was evicted meanwhile would store it twice. No I/O.
+// sending again what was evicted meanwhile would store it twice. Make one and keep it: its connections are given
+// back by Close of the Layer. No I/O.
 func (l *Layer) Collection(db, coll string, c CollectionConfig) *CollectionWriter {
 	return newCollectionWriter(l, func(plain bool) server { return &database{layer: l, name: db, plain: plain} }, db, coll, c)
 }
