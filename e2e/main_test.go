@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -60,8 +61,15 @@ var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("CAPSTAN_BIN"); path != "" {
 		return filepath.Abs(path)
 	}
-	// Not t.TempDir, which ends with the first test. Renamed into place, as another run may be using it.
-	path := filepath.Join(os.TempDir(), fmt.Sprintf("capstan-e2e-%d", os.Getuid()), "capstan")
+	// Not t.TempDir, which ends with the first test. Renamed into place, as another run of this checkout may be
+	// using it.
+	here, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	checkout := fnv.New32a()
+	_, _ = checkout.Write([]byte(here)) // never fails
+	path := filepath.Join(os.TempDir(), fmt.Sprintf("capstan-e2e-%d-%08x", os.Getuid(), checkout.Sum32()), "capstan")
 	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
 	cmd := exec.Command("go", "build", "-o", fresh, "../cmd/capstan")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -11,7 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
+	"github.com/seed-12ef14e5/capstan/internal/retry"
 )
 
 func TestMain(m *testing.M) { mongotest.Main(m) }
@@ -96,17 +98,42 @@ func newStream(t testing.TB, d *mongotest.Deployment, c Config) *stream {
 func (s *stream) create(size int64) {
 	s.t.Helper()
 	ctx, db := s.t.Context(), s.coll.Database()
-	if err := db.CreateCollection(ctx, s.coll.Name(), options.CreateCollection().SetCapped(true).SetSizeInBytes(size)); err != nil {
-		s.t.Fatal(err)
-	}
-	if _, err := s.coll.InsertOne(ctx, bson.D{{Key: "_id", Value: "primer"}}); err != nil {
-		s.t.Fatal(err)
-	}
+	s.patiently(func() error {
+		err := db.CreateCollection(ctx, s.coll.Name(), options.CreateCollection().SetCapped(true).SetSizeInBytes(size))
+		if mongoerr.IsNamespaceExists(err) {
+			return nil
+		}
+		return err
+	})
+	s.patiently(func() error {
+		_, err := s.coll.InsertOne(ctx, bson.D{{Key: "_id", Value: "primer"}})
+		if mongoerr.IsDuplicateID(err) {
+			return nil
+		}
+		return err
+	})
 	specs, err := db.ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: s.coll.Name()}})
 	if err != nil || len(specs) != 1 {
 		s.t.Fatal(err, specs)
 	}
 	s.uuid = *specs[0].UUID
+}
+
+// patiently repeats a step of the set-up: on a busy machine a set may hold an election that nobody asked for.
+func (s *stream) patiently(step func() error) {
+	s.t.Helper()
+	loop := retry.New(retry.Policy{})
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	defer cancel()
+	for {
+		err := step()
+		if err == nil {
+			return
+		}
+		if err := loop.Wait(ctx, err); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 }
 
 // use makes a Layer and a writer.
