@@ -112,7 +112,9 @@ func (d *deployment) SelectServer(ctx context.Context, selector description.Serv
 	s, err := d.Topology.SelectServer(ctx, &avoiding{selector, d.avoided})
 	if selected, ok := s.(*topology.SelectedServer); ok && err == nil {
 		addr := selected.Description().Addr.String()
-		d.patience.measured(addr, s.RTTMonitor().EWMA())
+		if k := selected.Server.Description().Kind; k == description.ServerKindRSPrimary || k == description.ServerKindStandalone {
+			d.patience.measures(addr, s.RTTMonitor())
+		}
 		if to, ok := ctx.Value(memberKey{}).(*member); ok {
 			to.addr.Store(&addr)
 		}

@@ -23,7 +23,8 @@ const (
 // fault costs does not change: an election cuts attempts short in any case. The zero value is ready. Safe for
 // concurrent use.
 type patience struct {
-	used atomic.Bool // whether anything below is set; nearly always false
+	trips atomic.Pointer[roundTrips] // of the primary, as far as it was selected
+	used  atomic.Bool                // whether anything below is set; nearly always false
 
 	mu sync.Mutex
 	// late is the member at which the last attempt ran out, "" once it has answered.
@@ -32,33 +33,38 @@ type patience struct {
 	who   string
 	steps int
 	last  time.Time
-	// trips are the round trips that matter, by member.
-	trips map[string]time.Duration
 }
 
 const (
-	// tripsPerAttempt is how many round trips an attempt may need on top: of client and primary, and of the
-	// primary and its secondary, which fetches and then reports.
-	tripsPerAttempt = 4
+	// tripsPerAttempt is how many round trips an attempt may need on top: two or three, of client and primary,
+	// and of the primary and its secondary, which fetches and then reports; and more, as the monitor's average
+	// follows a sudden delay slowly (a fifth of the difference with each sample).
+	tripsPerAttempt = 8
 	// leastTrip is the least round trip that lengthens a deadline.
 	leastTrip = 20 * time.Millisecond
 )
 
-// measured notes the round trip to addr.
-func (p *patience) measured(addr string, trip time.Duration) {
-	if trip < leastTrip {
-		if !p.used.Load() {
-			return
+// roundTrips says how long a round trip to a member takes, as the driver's monitor measures it.
+type roundTrips struct {
+	addr    string
+	monitor interface{ EWMA() time.Duration }
+}
+
+// measures notes whose monitor to ask about addr.
+func (p *patience) measures(addr string, monitor interface{ EWMA() time.Duration }) {
+	if t := p.trips.Load(); t == nil || t.addr != addr || t.monitor != monitor {
+		p.trips.Store(&roundTrips{addr, monitor})
+	}
+}
+
+// trip returns what matters of a round trip to addr: nothing, if it is as short as it should be.
+func (p *patience) trip(addr string) time.Duration {
+	if t := p.trips.Load(); t != nil && t.addr == addr {
+		if d := t.monitor.EWMA(); d >= leastTrip {
+			return d
 		}
-		trip = 0
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.trips == nil {
-		p.trips = make(map[string]time.Duration)
-	}
-	p.trips[addr] = trip
-	p.used.Store(true)
+	return 0
 }
 
 // ranOut notes an attempt at addr that ended by its deadline.
@@ -93,14 +99,16 @@ func (p *patience) answered(addr string, slowly bool) {
 
 // timeout returns the deadline of an attempt at addr.
 func (p *patience) timeout(base time.Duration, addr string) time.Duration {
-	if !p.used.Load() || addr == "" {
+	if addr == "" {
 		return base
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	d := base + tripsPerAttempt*p.trips[addr]
-	if addr == p.who && time.Since(p.last) < patienceFor {
-		d = max(d, base<<p.steps)
+	d := base + tripsPerAttempt*p.trip(addr)
+	if p.used.Load() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if addr == p.who && time.Since(p.last) < patienceFor {
+			d = max(d, base<<p.steps)
+		}
 	}
 	return min(d, base<<maxPatience)
 }

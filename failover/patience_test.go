@@ -45,22 +45,29 @@ func TestOnlyAMemberThatAnswersLateGetsMoreTime(t *testing.T) {
 	})
 }
 
+// measured is a monitor that has measured something.
+type measured time.Duration
+
+func (m *measured) EWMA() time.Duration { return time.Duration(*m) }
+
 func TestAttemptsGetTheRoundTripsThatTheMonitorMeasured(t *testing.T) {
 	t.Parallel()
 	var p patience
+	trip := measured(time.Millisecond)
 	want := func(addr string, d time.Duration) {
 		t.Helper()
 		if got := p.timeout(500*time.Millisecond, addr); got != d {
 			t.Errorf("%s: the deadline is %v, want %v", addr, got, d)
 		}
 	}
-	p.measured("a", time.Millisecond)
+	want("a", 500*time.Millisecond) // nobody has measured anything
+	p.measures("a", &trip)
 	want("a", 500*time.Millisecond) // as it should be
-	p.measured("a", 400*time.Millisecond)
-	want("a", 2100*time.Millisecond)
+	trip = measured(100 * time.Millisecond)
+	want("a", 1300*time.Millisecond)
 	want("b", 500*time.Millisecond)
-	p.measured("a", time.Hour)
+	trip = measured(time.Hour)
 	want("a", 4*time.Second) // and not more
-	p.measured("a", time.Millisecond)
+	trip = measured(time.Millisecond)
 	want("a", 500*time.Millisecond)
 }

@@ -16,6 +16,8 @@ type plan struct {
 	ends bool
 	// disk: the members' data are on a small disk.
 	disk bool
+	// packets: it hits single packets, and no member is away.
+	packets bool
 	// main: one of the five that are tried most.
 	main bool
 }
@@ -34,8 +36,8 @@ var plans = []plan{
 	{name: "isolate-with-client", fast: 6 * time.Second, slow: 20 * time.Second},
 	{name: "majority-down", fast: 4 * time.Second, slow: 12 * time.Second},
 	{name: "blackhole-secondary", recovers: true, fast: 5 * time.Second, slow: 12 * time.Second},
-	{name: "loss", recovers: true, fast: 8 * time.Second, slow: 12 * time.Second},
-	{name: "delay", recovers: true, fast: 8 * time.Second, slow: 12 * time.Second},
+	{name: "loss", recovers: true, fast: 8 * time.Second, slow: 12 * time.Second, packets: true},
+	{name: "delay", recovers: true, fast: 8 * time.Second, slow: 12 * time.Second, packets: true},
 	{name: "flap", recovers: true, ends: true},
 	{name: "rolling-restart", recovers: true, ends: true},
 	{name: "disk-full", recovers: true, fast: 3 * time.Second, slow: 3 * time.Second, disk: true},

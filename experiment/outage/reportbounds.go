@@ -102,20 +102,29 @@ func (r *Run) Bounds() []Bound {
 }
 
 // excesses bounds, for each profile whose attempts' deadline is known, the layer's own share of an
-// outage: an attempt that runs into the outage's end, the wait after it, and what a call may be late.
+// outage: an attempt that runs into the outage's end, the wait after it, and what a call may be late. Where packets
+// are lost or late one by one the set has no outage: of twelve probes some one gets through soon, while a client
+// with one call in flight waits for its own packets. That is told apart.
 func (r *Run) excesses(all []Summary) []Bound {
 	var out []Bound
 	for _, profile := range slices.Sorted(maps.Keys(r.Settings.Attempt)) {
 		limit := r.Settings.Attempt[profile] + (backOffCap + callSlack).Seconds()
 		b := Bound{Name: "capstan's own share of an outage, profile " + profile, Limit: limit, Unit: "s"}
+		packets := Bound{Name: "the same where single packets are lost or late, profile " + profile, Limit: limit, Unit: "s"}
 		for _, s := range all {
+			of := &b
+			if p, ok := planOf(s.Fault); ok && p.packets {
+				of = &packets
+			}
 			if s.Profile == profile {
-				b.Trials += s.Trials
-				b.Value = max(b.Value, secondsOf(s.ExcessMax))
+				of.Trials += s.Trials
+				of.Value = max(of.Value, secondsOf(s.ExcessMax))
 			}
 		}
-		if b.Trials > 0 {
-			out = append(out, b)
+		for _, b := range []Bound{b, packets} {
+			if b.Trials > 0 {
+				out = append(out, b)
+			}
 		}
 	}
 	return out
