@@ -48,7 +48,7 @@ type Config struct {
 	// Program is the path of capstan, which the clients are.
 	Program string
 	// Note says what happens, Done is called after each trial, one at a time, with the number of trials of its
-	// kind. Both may be nil.
+	// kind. Both may be nil; Note may be called by several goroutines at a time.
 	Note   func(string)
 	Done   func(t *Trial, of int)
 	Logger zerolog.Logger
@@ -168,11 +168,12 @@ func (c Config) specs(profile failover.Profile, skipped map[string]string) []spe
 	return all
 }
 
+// controlTrials is one in the matrix: a control fails as predicted or the checker is broken.
 func (c Config) controlTrials() int {
-	if c.Trials > 0 {
-		return c.Trials
+	if c.matrix() {
+		return 1
 	}
-	return 1
+	return max(1, c.Trials)
 }
 
 func onLoopback(p plan) bool {
@@ -246,6 +247,9 @@ func executeOn(ctx context.Context, cfg *Config, profile failover.Profile, disk 
 			for s := range queue {
 				if err := ctx.Err(); err != nil {
 					return context.Cause(ctx)
+				}
+				if s.control != nil {
+					cfg.Note(s.String() + ": the fault is held until it shows, for 90 s at most")
 				}
 				t, err := l.try(ctx, s)
 				if err != nil {

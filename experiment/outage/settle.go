@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -19,6 +21,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/seed-12ef14e5/capstan/internal/history"
+	"github.com/seed-12ef14e5/capstan/internal/pace"
 )
 
 // stored counts the documents that are there: by writer, and by seq.
@@ -42,6 +45,10 @@ func (t *tryout) settleUp(ctx context.Context) error {
 		if err != nil && !errors.Is(err, errWaited) {
 			return err // what did not come is counted below
 		}
+	}
+	// A write of this moment that every member has: so has it everything before, also what w: 1 acknowledged last.
+	if err := t.cluster.AwaitHealthy(ctx); err != nil {
+		return err
 	}
 	there, err := t.readStored(ctx)
 	if err != nil {
@@ -151,8 +158,25 @@ func (t *tryout) readStored(ctx context.Context) (stored, error) {
 	return there, nil
 }
 
-// unequal counts the members whose data are not the primary's.
+// unequal counts the members whose data are not the first one's, and still are not after a while: what was in a
+// network that was cut may arrive after its sender has ended, while one member is asked after the other.
 func (t *tryout) unequal(ctx context.Context) (int, error) {
+	until := time.Now().Add(equalPatience)
+	for {
+		n, err := t.unequalNow(ctx)
+		if n == 0 || err != nil || time.Now().After(until) {
+			return n, err
+		}
+		if err := pace.Sleep(ctx, time.Second); err != nil {
+			return n, err
+		}
+	}
+}
+
+// equalPatience is how long members may take to be equal once nobody writes any more.
+const equalPatience = 20 * time.Second
+
+func (t *tryout) unequalNow(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, healPatience)
 	defer cancel()
 	var hashes []bson.Raw
@@ -268,6 +292,13 @@ func (t *tryout) rolledBack(there stored) (all, acknowledged int, err error) {
 			all++
 			if acked[src][seq] && there[src][seq] == 0 {
 				acknowledged++
+			}
+		}
+	}
+	for src, seqs := range acked {
+		for _, seq := range slices.Sorted(maps.Keys(seqs)) {
+			if src != t.name+"-plain" && there[src][seq] == 0 && seen[src][seq] == 0 {
+				t.trial.Verdict.Notes = append(t.trial.Verdict.Notes, fmt.Sprintf("%s:%d was acknowledged, and is neither there nor in a rollback file", src, seq))
 			}
 		}
 	}
