@@ -44,7 +44,7 @@ bench-latency-quick: build ## the same with 10,000 messages each (2 minutes); wr
 	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan bench latency --count 10000 --out latency-out $(ARGS)
 
 .PHONY: bench-failover
-bench-failover: build ## every fault with both profiles, and the controls (an hour; root, for networks that can be cut); writes results/failover
+bench-failover: build ## every fault with both profiles, and the controls (half an hour; root, for networks that can be cut); writes results/failover
 	@scripts/bench-failover --out results/failover $(ARGS)
 
 .PHONY: bench-failover-quick

@@ -47,6 +47,23 @@ func (c *Cluster) Machine(ctx context.Context, name string) (*Machine, error) {
 	return m, nil
 }
 
+// Machines returns the names of the client machines that have been made, sorted. It is empty for a cluster
+// without a network of its own.
+func (c *Cluster) Machines() ([]string, error) {
+	n := c.network()
+	if n == nil {
+		return nil, nil
+	}
+	files, err := filepath.Glob(filepath.Join(n.record(), machineLink("*")))
+	if err != nil {
+		return nil, fmt.Errorf("list client machines: %w", err)
+	}
+	for i, f := range files {
+		files[i] = strings.TrimPrefix(filepath.Base(f), machineLink(""))
+	}
+	return files, nil
+}
+
 // addMachine finds or makes a machine. The file of a machine in the record holds its address and is
 // written last, so that a machine which has one is complete. The lock keeps two processes from
 // making the same machine, or two with one address.

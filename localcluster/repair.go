@@ -98,6 +98,9 @@ func reclaim(ctx context.Context, dir string) (did []string, err error) {
 // reclaimNetworks removes the namespaces that no cluster has a record of, and the networks whose
 // cluster is gone or has another one by now.
 func reclaimNetworks(ctx context.Context) (did []string, err error) {
+	if os.Geteuid() != 0 {
+		return nil, nil // it cannot read which networks have an owner, so it must not take any for abandoned
+	}
 	// In this order: a network's record is made before its namespaces.
 	all, err := namespaces()
 	if err != nil {

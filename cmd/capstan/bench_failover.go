@@ -37,12 +37,20 @@ a deadline is tried beside them, 'capstan tail' and 'capstan consume' follow, an
 member say when the set itself could acknowledge a majority's write again. Then the fault; when all
 have recovered it is undone, the set heals, and everything is read back and compared.
 
-Without --fault and --control the whole matrix is run (about an hour): every fault with both profiles,
+Without --fault and --control the whole matrix is run (about half an hour): every fault with both profiles,
 and the negative controls, which must fail. The folder of --out gets trials.csv, summary.csv, a timeline and
 a picture of each fault, run.json and the tables.
 
-Faults:   %s
-Controls: %s`
+What a line says: outage is the longest time without an acknowledged write of capstan's; cluster the same of
+writes straight to every member, from where no fault reaches; excess what capstan waited longer than
+such a writer in its own place; plain the longest InsertOne without a deadline (≥: it still hung when the
+fault was undone). An interrupted run prints and writes what it has.
+
+Faults ('capstan cluster faults' says what each does):
+  %s
+
+Controls, clients that do it wrong: no-deadline hangs in a black hole, fresh-id doubles while the majority
+is down, w1 loses on a primary that is cut off with its client.`
 
 const benchFailoverExample = `  sudo capstan bench failover --fault blackhole --trials 5 --profile fast
   sudo capstan bench failover --control no-deadline
@@ -55,13 +63,18 @@ func newBenchFailoverCmd(env *environ) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "failover",
 		Short:   "break a replica set in every way, and count what clients lost and how long they waited",
-		Long:    fmt.Sprintf(benchFailoverHelp, strings.Join(outage.Faults(), ", "), strings.Join(outage.Controls(), ", ")),
+		Long:    fmt.Sprintf(benchFailoverHelp, strings.ReplaceAll(strings.Join(outage.Faults(), ", "), " isolate", "\n  isolate")),
 		Example: benchFailoverExample,
 		Args:    exactArgs(0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"trials", "seed"} { // 0 would be the default
 				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "0" {
 					return usageError("--%s is 0, it must be more", name)
+				}
+			}
+			for name, list := range map[string][]string{"fault": cfg.Faults, "control": cfg.Controls} {
+				if cmd.Flags().Changed(name) && len(list) == 0 {
+					return usageError("--%s is empty: name some, or leave it out for all", name)
 				}
 			}
 			if err := checkFailover(&cfg, flags); err != nil {
@@ -85,14 +98,20 @@ func newBenchFailoverCmd(env *environ) *cobra.Command {
 
 // checkFailover turns the flags into cfg, and says what is wrong with them in the words of the flags.
 func checkFailover(cfg *outage.Config, flags failoverFlags) error {
-	for _, name := range cfg.Faults {
-		if !slices.Contains(outage.Faults(), name) {
-			return usageError("--fault %s: there are %s", name, strings.Join(outage.Faults(), ", "))
-		}
-	}
-	for _, name := range cfg.Controls {
-		if !slices.Contains(outage.Controls(), name) {
-			return usageError("--control %s: there are %s", name, strings.Join(outage.Controls(), ", "))
+	cfg.Network = !flags.loopback && os.Geteuid() == 0
+	for _, named := range []struct {
+		flag       string
+		names, all []string
+	}{{"--fault", cfg.Faults, outage.Faults()}, {"--control", cfg.Controls, outage.Controls()}} {
+		for _, name := range named.names {
+			switch {
+			case !slices.Contains(named.all, name):
+				return usageError("%s %s: there are %s", named.flag, name, strings.Join(named.all, ", "))
+			case outage.NeedsNetwork(name) && flags.loopback:
+				return usageError("%s %s cuts networks, so it does not go with --loopback", named.flag, name)
+			case outage.NeedsNetwork(name) && !cfg.Network:
+				return usageError("%s %s cuts networks, which takes root: sudo capstan bench failover …", named.flag, name)
+			}
 		}
 	}
 	switch named := len(cfg.Faults)+len(cfg.Controls) > 0; {
@@ -105,16 +124,18 @@ func checkFailover(cfg *outage.Config, flags failoverFlags) error {
 	default:
 		return usageError("--profile is default, fast or both, not %q", flags.profile)
 	}
-	if cfg.Trials < 0 || cfg.Lanes < 1 {
-		return usageError("--trials and --lanes must be positive")
+	if cfg.Trials < 0 {
+		return usageError("--trials is %d, it must be more", cfg.Trials)
 	}
-	cfg.Network = !flags.loopback && os.Geteuid() == 0
+	if cfg.Lanes < 1 {
+		return usageError("--lanes is %d, it must be at least 1", cfg.Lanes)
+	}
 	return nil
 }
 
 func runBenchFailover(ctx context.Context, env *environ, cfg outage.Config, flags failoverFlags) error {
 	if flags.out != "" {
-		if err := os.MkdirAll(flags.out, 0o755); err != nil { // before an hour of breaking things
+		if err := os.MkdirAll(flags.out, 0o755); err != nil { // before half an hour of breaking things
 			return fmt.Errorf("make results folder: %w", err)
 		}
 	}
@@ -145,11 +166,11 @@ func runBenchFailover(ctx context.Context, env *environ, cfg outage.Config, flag
 		}
 		env.note("written to %s", flags.out)
 	}
-	if err := errors.Join(err, failed); err != nil {
-		return err
-	}
 	if err := run.Print(env.stdout); err != nil {
 		return stdoutErr(err)
+	}
+	if err := errors.Join(err, failed); err != nil {
+		return err // an interrupt, too; what was tried before it is printed and written
 	}
 	return judgeFailover(run, flags.check)
 }
@@ -217,7 +238,9 @@ const failoverClientHelp = `One client of the failover experiment: it makes one 
   w1         asks for w: 1: an election can take what it was acknowledged
   members    writes to each member directly: which of them can acknowledge for a majority?
 
-It goes on through every fault, until Ctrl-C or --count.`
+It goes on through every fault, until Ctrl-C or --count; a call in flight then has three seconds more. A call of
+capstan's gives up after five minutes (the layer's budget) and says whether its outcome is known. On a cluster
+of 'cluster up --network', run it by 'capstan cluster exec NAME -- capstan bench failover-client …'.`
 
 func newFailoverClientCmd(env *environ) *cobra.Command {
 	var cfg outage.ClientConfig
@@ -242,15 +265,26 @@ func newFailoverClientCmd(env *environ) *cobra.Command {
 			if output != outputText && output != outputJSON {
 				return usageError("--output is text or json, not %q", output)
 			}
-			if cfg.Every < 0 || cfg.Count < 0 {
-				return usageError("--every and --count must be positive")
+			if cfg.Every < 0 {
+				return usageError("--every is %s, it must be positive", cfg.Every)
+			}
+			if cfg.Count < 0 {
+				return usageError("--count is %d, it must be positive, or 0 for no end", cfg.Count)
 			}
 			cfg.Text, cfg.Redact = output == outputText, config.Redact
-			if _, err := env.clientOptions(); err != nil {
+			_, closeClient, err := env.connect(cmd.Context()) // a wrong address is said at once, and not when the budget ends
+			if err != nil {
 				return err
 			}
+			closeClient()
 			cfg.Options = func() *options.ClientOptions { return options.Client().ApplyURI(env.settings.URI.Text) }
-			return outage.RunClient(cmd.Context(), cfg, env.stdout)
+			if err := outage.RunClient(cmd.Context(), cfg, env.stdout); err != nil {
+				return err
+			}
+			if cfg.Count > 0 && cmd.Context().Err() != nil {
+				return context.Cause(cmd.Context())
+			}
+			return nil // Ctrl-C is how it ends
 		},
 	}
 	f := cmd.Flags()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -84,6 +85,7 @@ func newClusterFaultsCmd(env *environ) *cobra.Command {
 		Args:    exactArgs(0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			w := tabwriter.NewWriter(env.stdout, 0, 0, 2, ' ', 0)
+			_, _ = fmt.Fprintln(w, "FAULT\tNEEDS A CLUSTER WITH\tWHAT HAPPENS") // buffered: Flush has the error
 			for _, f := range localcluster.Faults() {
 				if _, err := fmt.Fprintf(w, "%s\t%s\t%s\n", f.Name, faultNeeds(f), f.Text); err != nil {
 					return stdoutErr(err)
@@ -100,14 +102,14 @@ func faultNeeds(f localcluster.Fault) string {
 	if f.Set {
 		needs = append(needs, "--members 3")
 	}
-	if f.Network {
+	if f.Network || f.Clients {
 		needs = append(needs, "--network")
 	}
 	if f.Disk {
 		needs = append(needs, "--disk-mb")
 	}
 	if f.Clients {
-		needs = append(needs, "--clients")
+		needs = append(needs, "(and fault --clients)")
 	}
 	if len(needs) == 0 {
 		return "-"
@@ -173,8 +175,15 @@ func checkFault(name string, f *faultFlags) error {
 		if known.Clients && len(f.clients) == 0 {
 			return usageError("%s needs --clients, the machines that it is about", name)
 		}
-		if f.hold < 0 || f.options.Loss <= 0 || f.options.Loss > 1 || f.options.Delay <= 0 || f.options.Flaps <= 0 {
-			return usageError("--for, --delay and --flaps are positive, and --loss is between 0 and 1")
+		switch {
+		case f.hold < 0:
+			return usageError("--for is %s; it must be positive", f.hold)
+		case f.options.Loss <= 0 || f.options.Loss > 1:
+			return usageError("--loss is %g; it must be a share, such as 0.05", f.options.Loss)
+		case f.options.Delay <= 0:
+			return usageError("--delay is %s; it must be positive", f.options.Delay)
+		case f.options.Flaps <= 0:
+			return usageError("--flaps is %d; it must be positive", f.options.Flaps)
 		}
 		return nil
 	}
@@ -183,7 +192,15 @@ func checkFault(name string, f *faultFlags) error {
 
 // clusterInject injects a fault, waits, and heals, also after the first signal.
 func clusterInject(ctx context.Context, env *environ, cluster *localcluster.Cluster, name string, f faultFlags) error {
+	made, err := cluster.Machines()
+	if err != nil {
+		return err
+	}
 	for _, c := range f.clients {
+		// A misspelt machine would be made, and cut off with nobody on it.
+		if !slices.Contains(made, c) {
+			return usageError("--clients %s: there is no such client machine (there are: %s); 'cluster exec %s -- PROGRAM' makes it", c, strings.Join(made, ", "), c)
+		}
 		m, err := cluster.Machine(ctx, c)
 		if err != nil {
 			return err
@@ -252,6 +269,9 @@ Prints what it did, a line each. Networks and disks take root.`,
 					return err
 				}
 				repair = cluster.Repair
+			}
+			if *dir == "" && os.Geteuid() != 0 {
+				env.note("not root: networks and disks are not looked at")
 			}
 			did, err := repair(ctx)
 			for _, d := range did {

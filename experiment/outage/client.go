@@ -170,6 +170,9 @@ func (c *client) emit(e Event) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(line) == 0 {
+		return
+	}
 	if _, err := c.out.Write(line); err != nil {
 		c.lost(fmt.Errorf("%w: %w", errOutput, err))
 	}
@@ -228,12 +231,17 @@ func (e Event) text(now time.Time) string {
 	took := time.Duration(e.Took) * time.Microsecond
 	switch {
 	case e.Kind == KindReady:
-		return fmt.Sprintf("%s  %s is at work\n", at, e.Role)
+		return "" // its first call has a line
 	case e.Kind == KindEnd:
 		return fmt.Sprintf("%s  %s has ended\n", at, e.Role)
+	case e.Kind == KindTry && e.Found:
+		return fmt.Sprintf("%s    an attempt found the document stored by an earlier one, after %.3f s; now it is compared\n", at, took.Seconds())
 	case e.Kind == KindTry:
 		return fmt.Sprintf("%s    an attempt failed after %.3f s: %s\n", at, took.Seconds(), e.Err)
 	case e.Kind == KindRead && e.OK:
+		if e.Seen == 0 {
+			return fmt.Sprintf("%s  read: nothing is there yet   %.3f s, attempts: %d\n", at, took.Seconds(), e.Attempts)
+		}
 		return fmt.Sprintf("%s  read: newest is %d, %.1f s old   %.3f s, attempts: %d\n", at, e.Seen, float64(e.Stale)/1e6, took.Seconds(), e.Attempts)
 	case e.Kind == KindRead:
 		return fmt.Sprintf("%s  read FAILED after %.3f s, attempts: %d: %s\n", at, took.Seconds(), e.Attempts, e.Err)

@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/seed-12ef14e5/capstan/failover"
+	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 	"github.com/seed-12ef14e5/capstan/producer"
 	"github.com/seed-12ef14e5/capstan/record"
 	"github.com/seed-12ef14e5/capstan/stream"
@@ -47,7 +48,7 @@ func (k *calls) hooks() failover.Hooks {
 				return
 			}
 			start := Now() - Moment(time.Since(a.Start).Microseconds())
-			k.c.emit(Event{Kind: KindTry, Start: start, Took: a.Took.Microseconds(), Deadline: a.Timeout.Microseconds(),
+			k.c.emit(Event{Kind: KindTry, Found: mongoerr.IsDuplicateID(a.Err), Start: start, Took: a.Took.Microseconds(), Deadline: a.Timeout.Microseconds(),
 				Overrun: k.c.timer.since(start), Member: a.Member, Err: a.Err.Error()})
 		},
 		OnRetry: func(r failover.Retry) {

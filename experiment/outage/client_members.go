@@ -142,10 +142,19 @@ func (c *client) members(ctx context.Context) error {
 	if len(o.Hosts) == 0 {
 		return errors.New("the connection string names no member")
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n := int64(0)
 	ProbeMembers(ctx, o.Hosts, new(net.Dialer), func(e Event) {
+		if c.cfg.Count > 0 && n >= c.cfg.Count {
+			return
+		}
 		c.emit(e)
 		if e.OK {
 			c.emitReady()
+		}
+		if n++; n == c.cfg.Count {
+			cancel()
 		}
 	})
 	return nil

@@ -47,7 +47,7 @@ func TestEachClientDoesItsCallsAndTellsOfThem(t *testing.T) {
 		role Role
 		kind Kind
 	}{
-		{Writer, KindWrite}, {Reader, KindRead}, {Prober, KindWrite}, {Plain, KindWrite}, {FreshID, KindWrite}, {One, KindWrite},
+		{Members, KindProbe}, {Writer, KindWrite}, {Reader, KindRead}, {Prober, KindWrite}, {Plain, KindWrite}, {FreshID, KindWrite}, {One, KindWrite},
 	} {
 		t.Run(string(tt.role), func(t *testing.T) {
 			const calls = 5
@@ -199,6 +199,9 @@ func TestEventsReadWellForPeople(t *testing.T) {
 		{Event{Kind: KindWrite, Seq: 14, Outcome: Unknown, Took: 1e6, Attempts: 2, Err: "x"}, "21:49:07.000  write 14: unknown after 1.000 s, attempts: 2: x\n"},
 		{Event{Kind: KindRead, OK: true, Seen: 12, Stale: 900_000, Took: 2000, Attempts: 1}, "21:49:07.000  read: newest is 12, 0.9 s old   0.002 s, attempts: 1\n"},
 		{Event{Kind: KindTry, Took: 500_000, Err: "x"}, "21:49:07.000    an attempt failed after 0.500 s: x\n"},
+		{Event{Kind: KindTry, Took: 90_000, Found: true, Err: "E11000 …"}, "21:49:07.000    an attempt found the document stored by an earlier one, after 0.090 s; now it is compared\n"},
+		{Event{Kind: KindRead, OK: true, Took: 2000, Attempts: 1}, "21:49:07.000  read: nothing is there yet   0.002 s, attempts: 1\n"},
+		{Event{Kind: KindReady}, ""},
 	} {
 		if got := tt.e.text(at); got != tt.want {
 			t.Errorf("got  %q\nwant %q", got, tt.want)

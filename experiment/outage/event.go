@@ -102,11 +102,12 @@ type Event struct {
 	OK bool `json:"ok"`
 	// Outcome of a write that is not OK: NotApplied or Unknown.
 	Outcome string `json:"outcome,omitempty"`
-	// Attempts is how many commands the call took.
+	// Attempts is how many commands the call took, those that only looked what is stored among them.
 	Attempts int `json:"attempts,omitempty"`
-	// Doubtful counts the attempts of the call whose outcome was unknown at first; Found says that the
-	// document turned out to be stored by one of these.
-	Doubtful int `json:"doubtful,omitempty"`
+	// Doubtful counts the attempts of the call whose outcome was unknown at first. Found, of an attempt that
+	// failed, says that it found the document stored, by an earlier one.
+	Doubtful int  `json:"doubtful,omitempty"`
+	Found    bool `json:"found,omitempty"`
 	// Src is the writer of the document: the writer's name, or the prober's src ("name/incarnation"). With Seq
 	// (Seen, of a read) it names a document, whatever its _id.
 	Src string `json:"src,omitempty"`

@@ -180,6 +180,15 @@ func onLoopback(p plan) bool {
 	return slices.Contains([]string{"kill", "term", "stepdown", "freeze", "majority-down", "rolling-restart"}, p.name)
 }
 
+// NeedsNetwork reports whether a fault or control, by name, can only be tried with Config.Network.
+func NeedsNetwork(name string) bool {
+	if c, ok := controlOf(name); ok {
+		name = c.fault
+	}
+	p, ok := planOf(name)
+	return ok && !onLoopback(p)
+}
+
 // Execute makes all trials and returns what they came to, also with an error: the trials that were made before
 // it are whole.
 func Execute(ctx context.Context, cfg Config) (*Run, error) {
@@ -187,6 +196,14 @@ func Execute(ctx context.Context, cfg Config) (*Run, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure failover experiment: %w", err)
 	}
+	run, err := execute(ctx, cfg)
+	if ctx.Err() != nil { // what an interrupted step says of itself is of no use to anybody
+		err = context.Cause(ctx)
+	}
+	return run, err
+}
+
+func execute(ctx context.Context, cfg Config) (*Run, error) {
 	run := &Run{Machine: experiment.ThisMachine(""), Skipped: make(map[string]string),
 		Settings: Settings{Seed: cfg.Seed, Lanes: cfg.Lanes, Trials: make(map[string]int), Attempt: make(map[string]float64), Pool: poolSize}}
 	for _, profile := range cfg.Profiles {
