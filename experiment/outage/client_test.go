@@ -3,6 +3,7 @@ package outage
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"strings"
@@ -24,11 +25,9 @@ func events(t *testing.T, cfg ClientConfig) []Event {
 	if err := RunClient(t.Context(), cfg, &out); err != nil {
 		t.Fatal(err)
 	}
-	var all []Event
-	if err := ReadEvents(&out, func(e Event) { all = append(all, e) }); err != nil {
-		t.Fatal(err)
-	}
-	return all
+	j := newJournal()
+	eachLine(&out, j.line) // as the engine reads a client
+	return j.all()
 }
 
 func count(all []Event, k Kind) (n int) {
@@ -98,8 +97,9 @@ func TestProbesTellOnlyOfAMajority(t *testing.T) {
 	})
 	probes := make(chan Event, 1)
 	wg.Go(func() {
-		_ = ReadEvents(out, func(e Event) {
-			if e.Kind == KindProbe {
+		eachLine(out, func(b []byte) {
+			var e Event
+			if json.Unmarshal(b, &e) == nil && e.Kind == KindProbe {
 				select {
 				case probes <- e:
 				case <-ctx.Done():

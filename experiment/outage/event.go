@@ -8,11 +8,6 @@
 package outage
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -128,23 +123,3 @@ type Event struct {
 
 // End returns the moment at which the call returned.
 func (e Event) End() Moment { return e.Start + Moment(e.Took) }
-
-// ReadEvents reads events, one line of JSON each, until the end, and hands each to f. A last line that
-// is cut off (its process was killed) is dropped.
-func ReadEvents(r io.Reader, f func(Event)) error {
-	lines := bufio.NewReader(r)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read events: %w", err)
-		}
-		var e Event
-		if err := json.Unmarshal(line, &e); err != nil {
-			return fmt.Errorf("read events: %w", err)
-		}
-		f(e)
-	}
-}

@@ -52,17 +52,6 @@ func Faults() []string {
 	return names
 }
 
-// MainFaults returns those that are tried most.
-func MainFaults() []string {
-	var names []string
-	for _, p := range plans {
-		if p.main {
-			names = append(names, p.name)
-		}
-	}
-	return names
-}
-
 func planOf(fault string) (plan, bool) {
 	i := slices.IndexFunc(plans, func(p plan) bool { return p.name == fault })
 	if i < 0 {

@@ -30,6 +30,10 @@ type stored map[string]map[int64]int
 func (s stored) add(doc bson.Raw, field string) {
 	src, _ := doc.Lookup(field).StringValueOK()
 	seq, _ := doc.Lookup("seq").AsInt64OK()
+	s.count(src, seq)
+}
+
+func (s stored) count(src string, seq int64) {
 	if s[src] == nil {
 		s[src] = make(map[int64]int)
 	}
@@ -88,15 +92,12 @@ func lastAcknowledged(events []Event) (src string, seq int64) {
 
 // count compares what the clients were told with what is there.
 func (v *Verdict) count(events []Event, there stored) {
-	known := map[string]map[int64]bool{}
+	known := map[string]bool{}
 	for _, e := range events {
 		if e.Kind != KindWrite || e.Src == "" || e.Seq == 0 || e.Role == Plain {
 			continue // the plain client is a control of its own
 		}
-		if known[e.Src] == nil {
-			known[e.Src] = map[int64]bool{}
-		}
-		known[e.Src][e.Seq] = true
+		known[e.Src] = true
 		n := there[e.Src][e.Seq]
 		v.Sent++
 		switch {
@@ -133,15 +134,13 @@ func (t *tryout) readStored(ctx context.Context) (stored, error) {
 	if t.spec.control != nil {
 		role = t.spec.control.role
 	}
-	reads := []struct {
+	type read struct {
 		coll, field string
 		filter      bson.D
-	}{{CollectionOf(role), "writer", bson.D{{Key: "writer", Value: t.name}}}}
+	}
+	reads := []read{{CollectionOf(role), "writer", bson.D{{Key: "writer", Value: t.name}}}}
 	if t.spec.control == nil {
-		reads = append(reads, struct {
-			coll, field string
-			filter      bson.D
-		}{Messages, "src", bson.D{{Key: "src", Value: bson.Regex{Pattern: "^" + regexp.QuoteMeta(t.name) + "/"}}}})
+		reads = append(reads, read{Messages, "src", bson.D{{Key: "src", Value: bson.Regex{Pattern: "^" + regexp.QuoteMeta(t.name) + "/"}}}})
 	}
 	for _, r := range reads {
 		cur, err := db.Collection(r.coll).Find(ctx, r.filter)
@@ -260,13 +259,10 @@ func (t *tryout) judgeFollowers(src string, there stored) {
 // rolledBack counts this trial's documents in the members' rollback files, and those of them that had been
 // acknowledged and are gone.
 func (t *tryout) rolledBack(there stored) (all, acknowledged int, err error) {
-	acked := map[string]map[int64]bool{}
+	acked := make(stored)
 	for _, e := range t.trial.Events {
 		if e.Kind == KindWrite && e.OK {
-			if acked[e.Src] == nil {
-				acked[e.Src] = map[int64]bool{}
-			}
-			acked[e.Src][e.Seq] = true
+			acked.count(e.Src, e.Seq)
 		}
 	}
 	seen := make(stored)
@@ -290,7 +286,7 @@ func (t *tryout) rolledBack(there stored) (all, acknowledged int, err error) {
 	for src, seqs := range seen {
 		for seq := range seqs {
 			all++
-			if acked[src][seq] && there[src][seq] == 0 {
+			if acked[src][seq] > 0 && there[src][seq] == 0 {
 				acknowledged++
 			}
 		}
