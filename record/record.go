@@ -24,9 +24,11 @@ const (
 	// (Record.Progress is set). There is nothing to handle; it lets a checkpoint move when a filter
 	// matches nothing. Sources send it only when asked to.
 	KindProgress
+	// KindChange is one event of a change stream (Record.Change is set).
+	KindChange
 )
 
-// String returns "message", "gap" or "progress".
+// String returns "message", "gap", "progress" or "change".
 func (k Kind) String() string {
 	switch k {
 	case KindMessage:
@@ -35,11 +37,13 @@ func (k Kind) String() string {
 		return "gap"
 	case KindProgress:
 		return "progress"
+	case KindChange:
+		return "change"
 	}
 	return "unknown"
 }
 
-// Record is what a source yields: a message, a gap, or progress over rejected messages.
+// Record is what a source yields: a message, a change, a gap, or progress over rejected messages.
 //
 // Raw and what points into it (Subject) must not be modified; they stay valid for as long as the
 // Record is kept, whatever the source does next. A Record is safe to share between goroutines.
@@ -68,6 +72,8 @@ type Record struct {
 	Gap *Gap
 	// Progress is set on KindProgress only: the highest seq passed per src since the last record.
 	Progress map[string]int64
+	// Change is set on KindChange only.
+	Change *Change
 }
 
 // Data returns the payload (field "data"), or the zero RawValue if there is none. In a document of
