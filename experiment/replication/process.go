@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -22,8 +21,7 @@ type process struct {
 	ended chan struct{}
 	err   error // once ended is closed
 
-	once  sync.Once
-	usage usage // once ended is closed
+	cpu time.Duration // user and system, once ended is closed
 }
 
 // startProcess starts a program whose output goes to out, which must outlive it.
@@ -39,7 +37,7 @@ func startProcess(ctx context.Context, out io.Writer, stdout io.Writer, program 
 	go func() { // ends with the process, for which every owner waits
 		defer close(p.ended)
 		p.err = cmd.Wait()
-		p.usage = usageOf(cmd.ProcessState)
+		p.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}()
 	return p, nil
 }
@@ -78,3 +76,22 @@ func (p *process) running() bool {
 
 // exitCode is the exit code of a process that has ended, -1 of one that was killed.
 func (p *process) exitCode() int { return p.cmd.ProcessState.ExitCode() }
+
+// memoryEvery is how often the most resident memory is read: the kernel forgets it with the process.
+const memoryEvery = 50 * time.Millisecond
+
+// watchMemory returns the most resident memory of the process, in bytes, when it has ended. The resource usage of a child would
+// count its parent's memory at the time of the fork.
+func (p *process) watchMemory() int64 {
+	tick := time.NewTicker(memoryEvery)
+	defer tick.Stop()
+	var most int64
+	for {
+		most = max(most, use(p.cmd.Process.Pid).rss)
+		select {
+		case <-p.ended:
+			return most
+		case <-tick.C:
+		}
+	}
+}

@@ -18,15 +18,6 @@ type usage struct {
 	rss int64         // the most resident memory, in bytes
 }
 
-// usageOf returns what a process that has ended has used.
-func usageOf(s *os.ProcessState) usage {
-	r, ok := s.SysUsage().(*syscall.Rusage)
-	if !ok {
-		return usage{}
-	}
-	return usage{cpu: s.UserTime() + s.SystemTime(), rss: r.Maxrss << 10}
-}
-
 // use returns what a running process has used so far; nothing of one that is gone.
 func use(pid int) usage {
 	dir := "/proc/" + strconv.Itoa(pid) + "/"

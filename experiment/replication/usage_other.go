@@ -3,7 +3,6 @@
 package replication
 
 import (
-	"os"
 	"syscall"
 	"time"
 )
@@ -13,8 +12,6 @@ type usage struct {
 	cpu time.Duration // user and system
 	rss int64         // the most resident memory, in bytes; not known here
 }
-
-func usageOf(s *os.ProcessState) usage { return usage{cpu: s.UserTime() + s.SystemTime()} }
 
 // use knows of running processes on Linux only.
 func use(int) usage { return usage{} }
