@@ -71,8 +71,8 @@ func NewChanges(base *options.ClientOptions, db, coll string, cfg ChangesConfig)
 func (c *Changes) Open(ctx context.Context) error { return c.pull.open(ctx) }
 
 // Start returns the position behind which the stream began, once Open has returned: with Latest a
-// position from which a later reader misses nothing that was written after Open. Before, and after a
-// failed Open, it is zero.
+// position from which a later reader misses nothing that was written after Open. It holds a token, or a
+// time alone where events were there at once. Before, and after a failed Open, it is zero.
 func (c *Changes) Start() record.Position {
 	c.mu.Lock()
 	defer c.mu.Unlock()

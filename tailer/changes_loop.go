@@ -216,7 +216,7 @@ func (l *changeLoop) read(ctx, sctx context.Context, cur *cursor) error {
 		}
 		if first && !l.announced {
 			l.announced = true
-			l.began(l.after)
+			l.began(l.beginning(batch))
 			l.opened()
 		}
 		// A batch that is empty with a token at the end: whatever was written before has been looked at.
@@ -234,6 +234,19 @@ func (l *changeLoop) read(ctx, sctx context.Context, cur *cursor) error {
 			return errExhausted
 		}
 	}
+}
+
+// beginning is the position behind which the stream began, given the first batch.
+func (l *changeLoop) beginning(batch []record.Record) record.Position {
+	switch {
+	case l.start.Where == record.After && !l.start.Position.IsZero():
+		return l.start.Position
+	case len(batch) == 0:
+		return l.after
+	}
+	// The token of the opening is not known, as events were there at once: the time just before the first.
+	at := batch[0].Position.TS
+	return record.Position{TS: record.Timestamp{T: at.T, I: max(at.I, 1) - 1}}
 }
 
 // handOver gives a batch to Next, with a record of progress behind it where one is due. It blocks until
