@@ -115,6 +115,8 @@ func (l *changeLoop) refused(err error) error {
 		return err
 	case mongoerr.IsNoChangeStreams(err):
 		return &NotReplicaSetError{Namespace: l.ns, Err: err}
+	case mongoerr.IsHistoryLost(err) && l.earliest():
+		return nil // the oldest entry went between the two looks at it
 	case mongoerr.IsHistoryLost(err):
 		return &HistoryLostError{Namespace: l.ns, Position: l.origin(), Err: err}
 	case mongoerr.IsTokenRefused(err):
@@ -141,13 +143,18 @@ func (l *changeLoop) refused(err error) error {
 // privilege says what a user needs.
 func (l *changeLoop) privilege() string {
 	switch {
-	case l.start.Where == record.Earliest && l.after.IsZero():
+	case l.earliest():
 		return "the user needs to read local.oplog.rs to begin at the earliest event (a role with find on the database local, such as backup), " +
 			"and find and changeStream on what is watched"
 	case l.db == "":
 		return "the user needs find and changeStream on every database (the role readAnyDatabase)"
 	}
 	return "the user needs find and changeStream on it (the role read on the database " + l.db + ")"
+}
+
+// earliest reports whether the stream is to begin where the oplog does.
+func (l *changeLoop) earliest() bool {
+	return l.after.IsZero() && (l.start.Where == record.Earliest || l.start.Where == record.After && l.start.Position.IsZero())
 }
 
 // origin is the position that the present session was opened behind.

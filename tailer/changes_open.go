@@ -133,7 +133,7 @@ func (l *changeLoop) stage(ctx context.Context, client *mongo.Client) (bson.D, e
 	switch {
 	case l.start.Where == record.Latest:
 		return d, nil
-	case l.start.Where == record.Earliest, l.start.Where == record.After && after.IsZero():
+	case l.earliest():
 		var err error
 		if at, err = l.oldest(ctx, client); err != nil {
 			return nil, err
