@@ -127,6 +127,7 @@ const (
 	codeViewCommand               = 166
 	codeViewTail                  = 168
 	codeQueryPlanKilled           = 175
+	codeKeyNotFound               = 211
 	codeInvalidToken              = 260
 	codeFatalChangeStream         = 280
 	codeHistoryLost               = 286

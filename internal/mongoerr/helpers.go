@@ -51,6 +51,10 @@ func IsDuplicateID(err error) bool {
 	return c.Write == WriteDuplicate && c.OnID
 }
 
+// IsRecordGone reports whether a scan in natural order could not go on, as the record that it was to go on behind does
+// not exist (any more).
+func IsRecordGone(err error) bool { return has(err, codeKeyNotFound) }
+
 // IsPositionLost reports whether a cursor on a capped collection lost its place (CappedPositionLost).
 func IsPositionLost(err error) bool { return has(err, codePositionLost) }
 
