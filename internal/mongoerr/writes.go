@@ -73,3 +73,17 @@ func DuplicateFilter(raw, doc bson.Raw) (bson.D, *options.Collation) {
 	}
 	return filter, collation
 }
+
+// IsIndexConflict reports whether an index was not made because another one has its name or its keys.
+func IsIndexConflict(err error) bool {
+	return has(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict, codeIndexExists)
+}
+
+// IsIndexNotFound reports whether there is no such index.
+func IsIndexNotFound(err error) bool { return has(err, codeIndexNotFound) }
+
+// CannotConvertIndex reports whether an index was not made unique because documents have equal values.
+func CannotConvertIndex(err error) bool { return has(err, codeCannotConvertIndex) }
+
+// IsBadOption reports whether the server refused an option, or what it says together with others.
+func IsBadOption(err error) bool { return has(err, codeBadValue, codeInvalidOptions) }
