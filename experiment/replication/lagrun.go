@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/seed-12ef14e5/capstan/internal/pace"
+	"github.com/seed-12ef14e5/capstan/replicator"
 )
 
 const (
@@ -131,7 +132,7 @@ func (b *bench) lag(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, watch.Close(context.WithoutCancel(ctx))) }()
-	if err := b.awaitLive(ctx, source, watch); err != nil {
+	if err := b.awaitLive(ctx, db, p); err != nil {
 		return err
 	}
 	b.note("lag: %d writes a second for %s", b.cfg.LagRate, b.cfg.LagDuration)
@@ -154,24 +155,19 @@ func (b *bench) lag(ctx context.Context) (err error) {
 	return nil
 }
 
-// awaitLive returns when a write of now arrives: the route is live then.
-func (b *bench) awaitLive(ctx context.Context, source *mongo.Collection, watch *mongo.ChangeStream) error {
+// awaitLive returns when the route is live.
+func (b *bench) awaitLive(ctx context.Context, route string, p *process) (err error) {
+	memory, err := openMemory(b.pair)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, memory.Close(context.WithoutCancel(ctx))) }()
 	over := time.Now().Add(lagStart)
-	for time.Now().Before(over) {
-		if _, err := source.InsertOne(ctx, bson.D{{Key: "first", Value: true}}); err != nil {
-			return err
+	for time.Now().Before(over) && p.running() {
+		if s, err := memory.Load(ctx, route); err == nil && s.Phase == replicator.PhaseLive {
+			return nil
 		}
-		for range 3 {
-			if !watch.TryNext(ctx) {
-				break
-			}
-			for watch.RemainingBatchLength() > 0 && watch.TryNext(ctx) { // what is copied
-			}
-			if _, ok := watch.Current.Lookup("fullDocument", "first").BooleanOK(); ok {
-				return nil
-			}
-		}
-		if err := errors.Join(watch.Err(), context.Cause(ctx)); err != nil {
+		if err := pace.Sleep(ctx, poll); err != nil {
 			return err
 		}
 	}

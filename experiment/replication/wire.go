@@ -24,3 +24,8 @@ func version(ctx context.Context, client *mongo.Client) (string, error) {
 func openMemory(p *Pair) (Memory, error) {
 	return nil, fmt.Errorf("not yet")
 }
+
+// VerifyWithPackage compares with package verify.
+func VerifyWithPackage(ctx context.Context, p *Pair, r Route) (differences int64, report []byte, err error) {
+	return 0, nil, fmt.Errorf("not yet")
+}
