@@ -103,7 +103,7 @@ var rows = []row{
 	{14, "TypeMismatch", "a field has the wrong type", WriteStop, WriteRejected, ReadStop, TailRefused, true},
 	{20, "IllegalOperation", "not possible on this kind of collection or deployment", WriteStop, WriteStop, ReadStop, TailRefused, true},
 	{59, "CommandNotFound", "the server does not know the command", WriteStop, WriteStop, ReadStop, TailRefused, true},
-	{72, "InvalidOptions", "options that exclude each other", WriteStop, WriteStop, ReadStop, TailRefused, true},
+	{codeInvalidOptions, "InvalidOptions", "options that exclude each other", WriteStop, WriteStop, ReadStop, TailRefused, true},
 	{123, "NotAReplicaSet", "needs a replica set", WriteStop, WriteStop, ReadStop, TailRefused, true},
 	{40415, "UnknownField", "the server is too old for a field of the command (collectionUUID needs 6.0)", WriteStop, WriteStop, ReadStop, TailRefused, true},
 	{79, "UnknownReplWriteConcern", "the write concern names a mode that the set does not have", WriteStop, WriteStop, ReadStop, TailRefused, false},
@@ -118,6 +118,7 @@ const (
 	codeAuthenticationFailed      = 18
 	codeNamespaceNotFound         = 26
 	codeNamespaceExists           = 48
+	codeInvalidOptions            = 72
 	codeInvalidSetConfig          = 93
 	codeMaxTimeMSExpired          = 50
 	codeUnknownReplWriteConcern   = 79
