@@ -14,7 +14,7 @@ func exitCodeOfLibraries(err error) int {
 	switch {
 	case mongoerr.BadCredentials(err), cannotConnect(err):
 		return exitConnect
-	case errors.As(err, new(*tailer.GapError)), errors.As(err, new(*consumer.OnGapError)):
+	case errors.As(err, new(*tailer.GapError)), errors.As(err, new(*consumer.OnGapError)), errors.As(err, new(*tailer.HistoryLostError)):
 		return exitLost
 	case errors.Is(err, stream.ErrBadName):
 		return exitUsage

@@ -52,7 +52,7 @@ var table = map[string]may{
 	"replicator":                {[]string{"record", "scope", "internal/match", "internal/retry"}, join(bsonOnly, zerolog, errgroup), "the logic of routes talks to a Source, a Target and a Store, never to the driver"},
 	"replicator/mongodb":        {[]string{"record", "scope", "replicator", "failover", "tailer", "internal/mongoerr", "internal/topology"}, join(mongo, zerolog, errgroup), "it is MongoDB for the replicator: it wires the roles that read and write there, and knows no logic of routes"},
 	"replicator/fidelity":       {nil, allBSON, "a table of documents, for tests of every package"},
-	"verify":                    {[]string{"record", "scope", "internal/mongoerr"}, join(mongo, zerolog, errgroup), "it judges both sides and must not share code with what made them equal"},
+	"verify":                    {[]string{"record", "scope", "internal/mongoerr", "internal/retry"}, join(mongo, zerolog, errgroup), "it judges both sides and must not share code with what made them equal"},
 	"internal/metrics":          {[]string{"..."}, []string{"github.com/prometheus/client_golang/..."}, "it turns the hooks and states of roles into metrics"},
 	"stream":                    {[]string{"record", "internal/mongoerr", "internal/retry"}, join(mongo, zerolog), "roles do not import each other"},
 	"failover":                  {[]string{"record", "internal/mongoerr", "internal/retry", "internal/topology", "internal/wire"}, join(mongo, zerolog, []string{driver + "x/mongo/driver", driver + "x/mongo/driver/description", driver + "x/mongo/driver/topology", driver + "x/mongo/driver/xoptions"}), "roles do not import each other; it chooses servers, for which the driver has no stable API (failover/avoid.go only)"},

@@ -15,6 +15,8 @@ var repeats = map[string]string{
 	"replicator/link.go":           "phases of a route, after an error that may pass; every write in them is repeated by failover",
 	"tailer/changes_loop.go":       "opening a change stream, which reads",
 	"tailer/majority.go":           "asking whether a majority has a message, which reads",
+	"verify/side.go":               "commands that read",
+	"verify/order.go":              "reading a collection from its oldest document, when its cursor broke",
 	"consumer/worker.go":           "calls of a handler, and of a store of dead letters that has given up: a worker may not go on without",
 	"consumer/saver.go":            "saving a position that has moved on since: each time a new call of the store",
 	"checkpoint/file.go":           "taking the lock of a file",

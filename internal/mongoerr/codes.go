@@ -119,6 +119,7 @@ const (
 	codeAuthenticationFailed      = 18
 	codeNamespaceNotFound         = 26
 	codeNamespaceExists           = 48
+	codeInvalidOptions            = 72
 	codeInvalidSetConfig          = 93
 	codeMaxTimeMSExpired          = 50
 	codeImmutableField            = 66
