@@ -50,7 +50,7 @@ var table = map[string]may{
 	"consumer":                  {[]string{"record", "internal/retry"}, join(bsonOnly, zerolog, errgroup), "a consumer talks to a Source and a Checkpointer, never to the driver"},
 	"scope":                     {[]string{"record"}, bsonOnly, "patterns and names; it knows no server"},
 	"replicator":                {[]string{"record", "scope", "internal/match", "internal/retry"}, join(bsonOnly, zerolog, errgroup), "the logic of routes talks to a Source, a Target and a Store, never to the driver"},
-	"replicator/mongodb":        {[]string{"record", "scope", "replicator", "failover", "tailer", "internal/mongoerr", "internal/topology"}, join(mongo, zerolog, errgroup), "it is MongoDB for the replicator: it wires the roles that read and write there, and knows no logic of routes"},
+	"replicator/mongodb":        {[]string{"record", "scope", "replicator", "failover", "tailer", "stream", "checkpoint", "internal/mongoerr", "internal/topology"}, join(mongo, zerolog, errgroup), "it is MongoDB for the replicator: it wires the roles that read and write there (for stream routes also those that create a stream and keep a checkpoint), and knows no logic of routes"},
 	"replicator/fidelity":       {nil, allBSON, "a table of documents, for tests of every package"},
 	"verify":                    {[]string{"record", "scope", "internal/mongoerr", "internal/retry"}, join(mongo, zerolog, errgroup), "it judges both sides and must not share code with what made them equal"},
 	"internal/metrics":          {[]string{"..."}, []string{"github.com/prometheus/client_golang/..."}, "it turns the hooks and states of roles into metrics"},

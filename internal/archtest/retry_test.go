@@ -19,6 +19,7 @@ var repeats = map[string]string{
 	"verify/order.go":              "reading a collection from its oldest document, when its cursor broke",
 	"consumer/worker.go":           "calls of a handler, and of a store of dead letters that has given up: a worker may not go on without",
 	"consumer/saver.go":            "saving a position that has moved on since: each time a new call of the store",
+	"replicator/stream_run.go":     "calls of a stream route's ends that have given up for now; a write's unknown outcome is looked up at the destination before the next one",
 	"checkpoint/file.go":           "taking the lock of a file",
 	"localcluster/launch.go":       "looking whether a server is there",
 	"localcluster/process.go":      "looking whether a process has ended",

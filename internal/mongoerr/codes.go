@@ -125,7 +125,6 @@ const (
 	codeImmutableField            = 66
 	codeIndexNotFound             = 27
 	codeIndexExists               = 68
-	codeInvalidOptions            = 72
 	codeIndexOptionsConflict      = 85
 	codeIndexKeySpecsConflict     = 86
 	codeCannotConvertIndex        = 359

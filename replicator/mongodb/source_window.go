@@ -37,7 +37,7 @@ func (s *Source) Window(ctx context.Context, c replicator.Collection, r replicat
 	if limit < 1 {
 		return replicator.Window{}, fmt.Errorf("read a window of %s: limit is %d, must be at least 1", c.Name, limit)
 	}
-	if emptyDocument(filter) {
+	if isEmpty(filter) {
 		filter = nil
 	}
 	var w replicator.Window
@@ -62,7 +62,7 @@ func (s *Source) Window(ctx context.Context, c replicator.Collection, r replicat
 	return w, nil
 }
 
-func emptyDocument(d bson.Raw) bool { return len(d) <= 5 }
+func isEmpty(d bson.Raw) bool { return len(d) <= 5 }
 
 // scan reads one window. It is for one goroutine.
 type scan struct {

@@ -248,7 +248,7 @@ func TestDocumentsOf16MBAreReadOnceAndInWindowsThatFitIntoMemory(t *testing.T) {
 	for i := range 8 {
 		ids = append(ids, raw(t, bson.D{{Key: "v", Value: i}}).Lookup("v"))
 	}
-	docs, err := s.Fetch(t.Context(), c.Name, ids, nil, at)
+	docs, err := s.Fetch(t.Context(), c.Name, "", ids, nil, at)
 	must(t, err)
 	if len(docs) != 8 {
 		t.Errorf("%d documents were fetched, want 8", len(docs))
@@ -295,10 +295,10 @@ func TestFetchReturnsThePresentVersionsOnce(t *testing.T) {
 	for _, id := range []any{5.0, int64(5), "none", 77} {
 		ids = append(ids, raw(t, bson.D{{Key: "v", Value: id}}).Lookup("v"))
 	}
-	docs, err := s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "c"}, ids, nil, at)
+	docs, err := s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "c"}, "", ids, nil, at)
 	must(t, err)
 	sameDocuments(t, docs, want)
-	docs, err = s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "c"}, ids, raw(t, bson.D{{Key: "k", Value: 2}}), at)
+	docs, err = s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "c"}, "", ids, raw(t, bson.D{{Key: "k", Value: 2}}), at)
 	must(t, err)
 	sameDocuments(t, docs, nil)
 	// Numbers of several types, in several commands.
@@ -309,10 +309,10 @@ func TestFetchReturnsThePresentVersionsOnce(t *testing.T) {
 	for i := range 3000 {
 		ids = append(ids, raw(t, bson.D{{Key: "v", Value: float64(i)}}).Lookup("v"))
 	}
-	docs, err = s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "many"}, ids, nil, at)
+	docs, err = s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "many"}, "", ids, nil, at)
 	must(t, err)
 	sameDocuments(t, docs, stored(t, db.Collection("many"), bson.D{}))
-	docs, err = s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "many"}, nil, nil, at)
+	docs, err = s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "many"}, "", nil, nil, at)
 	must(t, err)
 	sameDocuments(t, docs, nil)
 }
@@ -324,7 +324,7 @@ func TestFetchComparesByTheCollationOfTheCollection(t *testing.T) {
 	_, err := db.Collection("c").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "Street"}})
 	must(t, err)
 	s := newSource(t, d.Options(), mongodb.SourceConfig{})
-	docs, err := s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "c"}, []bson.RawValue{raw(t, bson.D{{Key: "v", Value: "STREET"}}).Lookup("v")}, nil, now(t, s))
+	docs, err := s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "c"}, "", []bson.RawValue{raw(t, bson.D{{Key: "v", Value: "STREET"}}).Lookup("v")}, nil, now(t, s))
 	must(t, err)
 	if len(docs) != 1 {
 		t.Errorf("%d documents were fetched, want 1", len(docs))
