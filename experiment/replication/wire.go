@@ -9,6 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/seed-12ef14e5/capstan/replicator"
+	"github.com/seed-12ef14e5/capstan/replicator/mongodb"
 	"github.com/seed-12ef14e5/capstan/verify"
 )
 
@@ -23,10 +25,38 @@ func version(ctx context.Context, client *mongo.Client) (string, error) {
 	return reply.Version, nil
 }
 
+// capstanMemory is what capstan stores at the destination.
+type capstanMemory struct {
+	target  *mongodb.Target
+	store   *mongodb.Store
+	letters *mongodb.Letters
+}
+
 // openMemory opens what capstan stores at the destination.
 func openMemory(p *Pair) (Memory, error) {
-	return nil, fmt.Errorf("not yet")
+	target, err := mongodb.NewTarget(options.Client().ApplyURI(p.TargetURI()).SetAppName("capstan bench"), mongodb.TargetConfig{})
+	if err != nil {
+		return nil, err
+	}
+	store, err := mongodb.NewStore(target, mongodb.StoreConfig{})
+	if err != nil {
+		return nil, err
+	}
+	return &capstanMemory{target, store, mongodb.NewLetters(target)}, nil
 }
+
+// Load returns the state of a route.
+func (m *capstanMemory) Load(ctx context.Context, route string) (replicator.State, error) {
+	return m.store.Load(ctx, route)
+}
+
+// Letters is how many dead letters a route has.
+func (m *capstanMemory) Letters(ctx context.Context, route string) (int64, error) {
+	return m.letters.Count(ctx, route)
+}
+
+// Close disconnects.
+func (m *capstanMemory) Close(ctx context.Context) error { return m.target.Close(ctx) }
 
 // VerifyWithPackage compares with package verify. Both sides must be at rest. The report is its, as JSON.
 func VerifyWithPackage(ctx context.Context, p *Pair, r Route) (differences int64, report []byte, err error) {
