@@ -12,21 +12,12 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/seed-12ef14e5/capstan/experiment/replication/workload"
 	"github.com/seed-12ef14e5/capstan/internal/pace"
 	"github.com/seed-12ef14e5/capstan/record"
-	"github.com/seed-12ef14e5/capstan/replicator"
 	"github.com/seed-12ef14e5/capstan/scope"
-)
-
-const (
-	// poll is how often it is looked whether the destination has arrived.
-	poll = 100 * time.Millisecond
-	// askTime bounds one look at either side.
-	askTime = 5 * time.Second
 )
 
 // errJudged says that a run has failed by what it found, and not by what kept it from being made.
@@ -207,58 +198,12 @@ func (t *trial) phase(ctx context.Context) string {
 
 // arrive returns when the destination has everything that the source has now.
 func (t *trial) arrive(ctx context.Context) error {
-	at, err := t.mark(ctx)
+	at, err := t.pair.mark(ctx, t.load.Databases()[0])
 	if err != nil {
 		return err
 	}
-	over := time.Now().Add(t.cfg.Patience)
-	last := errors.New("nothing is known of the route")
-	for time.Now().Before(over) {
-		if err := t.runner.check(ctx); err != nil {
-			return fmt.Errorf("%w: %w", errJudged, err)
-		}
-		there, err := t.arrived(ctx, at)
-		if there {
-			return nil
-		}
-		last = err
-		if err := pace.Sleep(ctx, poll); err != nil {
-			return err
-		}
-		if err := t.tick(ctx); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: the destination did not catch up within %s: %w", errJudged, t.cfg.Patience, last)
+	return t.pair.await(ctx, t.cfg.Patience, t.runner, func(ctx context.Context) (bool, error) { return t.arrived(ctx, at) })
 }
-
-// mark writes a last document and returns its time at the source.
-func (t *trial) mark(ctx context.Context) (record.Timestamp, error) {
-	session, err := t.pair.From.StartSession()
-	if err != nil {
-		return record.Timestamp{}, err
-	}
-	defer session.EndSession(context.WithoutCancel(ctx))
-	_, err = t.pair.From.Database(t.load.Databases()[0]).Collection(markCollection).InsertOne(mongo.NewSessionContext(ctx, session), bson.D{{Key: "_id", Value: "end"}})
-	if err != nil {
-		return record.Timestamp{}, fmt.Errorf("write the last document: %w", err)
-	}
-	at := session.OperationTime()
-	return record.Timestamp{T: at.T, I: at.I}, nil
-}
-
-// tick writes to another database of the source: a source without writes says only every ten seconds how far it is.
-func (t *trial) tick(ctx context.Context) error {
-	_, err := t.pair.From.Database("ticks").Collection("ticks").UpdateOne(ctx, bson.D{{Key: "_id", Value: 1}},
-		bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, upsert())
-	if err != nil {
-		return fmt.Errorf("write to the source: %w", err)
-	}
-	return nil
-}
-
-// markCollection holds the last document of a run.
-const markCollection = "marks"
 
 // arrived reports whether the destination has everything up to a time. The error says what is missing.
 func (t *trial) arrived(ctx context.Context, at record.Timestamp) (bool, error) {
@@ -272,16 +217,7 @@ func (t *trial) arrived(ctx context.Context, at record.Timestamp) (bool, error) 
 		}
 		return n > 0, err
 	}
-	s, err := t.memory.Load(ctx, t.route.Name)
-	switch {
-	case err != nil:
-		return false, err
-	case s.Phase != replicator.PhaseLive:
-		return false, fmt.Errorf("it is %s %s", s.Phase, s.Reason)
-	case s.Position.TS.Compare(at) < 0:
-		return false, fmt.Errorf("its checkpoint is %v, the source is at %v", s.Position.TS, at)
-	}
-	return true, nil
+	return passed(ctx, t.memory, t.route.Name, at)
 }
 
 // judge compares both sides.

@@ -10,13 +10,13 @@ import (
 
 // The collections. The first database has all of them, the second docs0 and what is dropped with it.
 const (
-	mixed     = "mixed"  // _ids of every type
-	unique    = "uniq"   // a unique index, and one on two fields
-	arrays    = "arrays" // long arrays
-	capped    = "capped"
-	collation = "folded" // a collation that makes "a" and "A" one _id
-	plain     = "docs%d" // plains of them, _ids are int32
-	temporary = "tmp%d"  // temporaries of them, which come and go
+	mixed     = "mixed"    // _ids of every type
+	unique    = "uniq"     // a unique index, and one on two fields
+	arrays    = "arrays"   // long arrays
+	capped    = "capped%d" // one per writer: with several, natural order and the oplog's are two orders
+	collation = "folded"   // a collation that makes "a" and "A" one _id
+	plain     = "docs%d"   // plains of them, _ids are int32
+	temporary = "tmp%d"    // temporaries of them, which come and go
 	view      = "view"
 
 	plains, temporaries = 3, 4
@@ -144,9 +144,10 @@ func (g *generator) prepare() []operation {
 		one(g.index(unique, "a_1_b_1", bson.D{{Key: "a", Value: 1}, {Key: "b", Value: 1}}, bson.E{Key: "unique", Value: true}, bson.E{Key: "sparse", Value: true})),
 	}
 	if g.has("capped") {
-		ops = append(ops, create(capped, bson.E{Key: "capped", Value: true}, bson.E{Key: "size", Value: 1 << 20}, bson.E{Key: "max", Value: cappedMax}))
-		for i := range 2 * cappedMax {
-			ops = append(ops, one(g.insert(capped, g.cappedDocument(i))))
+		for w := range g.cfg.Writers {
+			name := fmt.Sprintf(capped, w+1)
+			ops = append(ops, create(name, bson.E{Key: "capped", Value: true}, bson.E{Key: "size", Value: 1 << 20}, bson.E{Key: "max", Value: cappedMax}))
+			ops = append(ops, g.fill(name, cappedMax*5/4, func(k int) any { return g.cappedDocument(k) })...)
 		}
 	}
 	if g.has("collation") {

@@ -25,7 +25,7 @@ func specialKinds() []kind {
 			for i := range 1 + g.r.IntN(30) {
 				docs = append(docs, g.cappedDocument(g.n*100+i))
 			}
-			o := one(g.insert(capped, docs...))
+			o := one(g.insert(fmt.Sprintf(capped, g.writer), docs...))
 			o.commands[0].body[2].Value = true // in order
 			return o
 		}},
