@@ -17,7 +17,7 @@ const replicateHelp = `Copy collections from one MongoDB to another and keep the
 
 The source is a replica set; the destination may be anything that takes writes. What is selected by --include
 (all, unless it is given) and not by --exclude is copied, several collections and several parts of one side by side, and
-changes from then on are applied until Ctrl-C. A patterns is DATABASE.COLLECTION, where * stands for any text.
+changes from then on are applied until Ctrl-C. A pattern is DATABASE.COLLECTION, where * stands for any text.
 
 The route remembers where it is under its --name in the database "capstan" of the destination: run the same
 command again after a stop, a crash or a kill -9, and it goes on there. With another scope or another source
@@ -34,8 +34,6 @@ longer matches is deleted at the destination.
 TTL indexes are created with the longest time there is, so that nothing expires at the destination by itself (the source's
 expirations are replicated); "capstan replicate finalize" gives them their own time when the destination takes over.
 
---dry-run connects to both sides, lists what will and will not be replicated, and changes nothing.
-
 --stream NAMESPACE replicates one stream, a capped collection, instead: its order is kept, and the source need not be a
 replica set.
 
@@ -43,19 +41,18 @@ capstan verify compares both sides, also while a route works. capstan serve runs
 
 const replicateExample = `  capstan replicate --source-uri mongodb://a1,a2,a3/?replicaSet=a --target-uri mongodb://b1/?replicaSet=b --include 'shop.*'
   capstan replicate --source-uri "$A" --target-uri "$B" --include shop --filter 'shop.orders={"status": "open"}' --rename shop=archive
-  capstan replicate --source-uri "$A" --target-uri "$B" --include 'shop.*' --dry-run
   capstan replicate --source-uri "$A" --target-uri "$B" --stream ops.events`
 
 // replicateOptions are the flags of replicate beside those of the two sides.
 type replicateOptions struct {
 	name                     string
 	existing, onLost, until  string
-	output, stream           string
+	stream                   string
 	workers, readers, window int
 	letters                  int
 	save                     time.Duration
 	resync, takeOver, shared bool
-	keepTTL, dryRun          bool
+	keepTTL                  bool
 }
 
 func newReplicateCmd(env *environ) *cobra.Command {
@@ -103,9 +100,7 @@ func (o *replicateOptions) register(cmd *cobra.Command) {
 	fl.IntVar(&o.window, "window", 0, fmt.Sprintf("documents of the copy to look at with one read (default %d, %d with a filter)", replicator.DefaultWindow, replicator.FilteredWindow))
 	fl.IntVar(&o.letters, "max-dead-letters", replicator.DefaultMaxLetters, "documents that may be set aside before the route fails (-1: none)")
 	fl.DurationVar(&o.save, "save-every", replicator.DefaultSaveEvery, "how often the checkpoint is stored")
-	fl.BoolVar(&o.dryRun, "dry-run", false, "list what will and will not be replicated, and change nothing")
 	fl.StringVar(&o.stream, "stream", "", "replicate this stream, DATABASE.COLLECTION, instead of collections")
-	fl.StringVar(&o.output, "output", outputText, "text or json, for --dry-run")
 }
 
 func (o *replicateOptions) check() error {
@@ -120,8 +115,7 @@ func (o *replicateOptions) check() error {
 	return errors.Join(
 		oneOf("existing", o.existing, "refuse", "merge", "drop"),
 		oneOf("on-lost", o.onLost, "stop", "resync"),
-		oneOf("until", o.until, "", "copied", "live"),
-		oneOf("output", o.output, outputText, outputJSON))
+		oneOf("until", o.until, "", "copied", "live"))
 }
 
 func (o *replicateOptions) config(env *environ, st sourceTarget) replicator.Config {
@@ -137,10 +131,7 @@ func replicate(ctx context.Context, env *environ, st sourceTarget, o replicateOp
 	if err := st.reach(ctx); err != nil {
 		return err
 	}
-	switch {
-	case o.dryRun:
-		return replicateDryRun(ctx, env, st, o)
-	case o.stream != "":
+	if o.stream != "" {
 		return replicateStream(ctx, env, st, o)
 	}
 	route, err := mongodb.OpenRoute(st.Source, st.Target, o.name, o.config(env, st), mongodb.RouteConfig{Logger: env.log})
