@@ -92,4 +92,3 @@ func plainLoop(b *testing.B, source, target *mongo.Collection) {
 		b.Fatal(n, err)
 	}
 }
-
