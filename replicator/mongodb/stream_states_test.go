@@ -68,7 +68,7 @@ func TestARecreatedSourceEndsTheRouteWithAReason(t *testing.T) {
 		if _, ok := errors.AsType[*replicator.RecreatedError](r.wait()); !ok {
 			t.Fatalf("Run: %v, want *RecreatedError", r.wait())
 		}
-		if s := r.link.Status(); s.Phase != replicator.PhaseFailed || !strings.Contains(s.Reason, "created again") || !strings.Contains(s.Reason, "resync") {
+		if s := r.link.Status(); s.Phase != replicator.PhaseLostHistory || !strings.Contains(s.Reason, "created again") || !strings.Contains(s.Reason, "resync") {
 			t.Errorf("phase %s, reason %q", s.Phase, s.Reason)
 		}
 		e.send(10, "b/1")
