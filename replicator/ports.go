@@ -245,7 +245,7 @@ type Letter struct {
 type Letters interface {
 	// Add stores letters; one that is there already counts up.
 	Add(ctx context.Context, letters []Letter) error
-	// List returns at most limit letters of a route, oldest first.
+	// List returns at most limit letters of a route (0: all), oldest first.
 	List(ctx context.Context, route string, limit int) ([]Letter, error)
 	Count(ctx context.Context, route string) (int64, error)
 	// Remove removes one letter; none is success.

@@ -48,12 +48,16 @@ type State struct {
 	Phase  Phase
 	Paused bool
 	Reason string
+	// Was is the phase before it failed.
+	Was Phase
 
 	// Start is the position that was taken before the copy. Position is the checkpoint: everything up to it is applied or a dead
 	// letter. Caught is the position that must be passed before the route counts as live.
 	Start, Position, Caught record.Position
 	// Shared is true if other routes may write to the same collections.
 	Shared bool
+	// WasLive is true once the route has been live since its last copy.
+	WasLive bool
 	// Resync is true while the copy compares with what is there; Copies counts the copies of this route.
 	Resync bool
 	Copies int
