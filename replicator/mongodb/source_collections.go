@@ -128,6 +128,9 @@ func (s *Source) describe(ctx context.Context, c *replicator.Collection, at reco
 		return needs(err, "list the indexes of "+ns.String(), "read on the database "+ns.DB)
 	}
 	c.Indexes = docs
+	if c.Kind == replicator.KindTimeseries { // its documents are in a collection of the server's
+		return nil
+	}
 	stats, err := s.all(ctx, ns.DB, ns.String(), bson.D{{Key: "aggregate", Value: ns.Coll}, {Key: "cursor", Value: bson.D{}}, {Key: "pipeline", Value: bson.A{
 		bson.D{{Key: "$collStats", Value: bson.D{{Key: "count", Value: bson.D{}}, {Key: "storageStats", Value: bson.D{}}}}},
 		bson.D{{Key: "$project", Value: bson.D{{Key: "count", Value: 1}, {Key: "size", Value: "$storageStats.size"}}}},
