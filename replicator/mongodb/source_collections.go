@@ -3,7 +3,6 @@ package mongodb
 import (
 	"context"
 	"encoding/hex"
-	"fmt"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -67,12 +66,8 @@ func (s *Source) databases(ctx context.Context, set *scope.Set) ([]string, error
 	if err != nil {
 		return nil, needs(err, "list databases", "readAnyDatabase")
 	}
-	values, err := reply.Lookup("databases").Array().Values()
-	if err != nil {
-		return nil, fmt.Errorf("list databases: %w: %w", errReply, err)
-	}
 	var dbs []string
-	for _, v := range values {
+	for _, v := range values(reply.Lookup("databases")) {
 		if name, ok := v.Document().Lookup("name").StringValueOK(); ok && !scope.System(record.Namespace{DB: name}) {
 			dbs = append(dbs, name)
 		}
