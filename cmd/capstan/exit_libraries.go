@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-12ef14e5/capstan/consumer"
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
+	"github.com/seed-12ef14e5/capstan/replicator"
 	"github.com/seed-12ef14e5/capstan/stream"
 	"github.com/seed-12ef14e5/capstan/tailer"
 )
@@ -14,7 +15,8 @@ func exitCodeOfLibraries(err error) int {
 	switch {
 	case mongoerr.BadCredentials(err), cannotConnect(err):
 		return exitConnect
-	case errors.As(err, new(*tailer.GapError)), errors.As(err, new(*consumer.OnGapError)), errors.As(err, new(*tailer.HistoryLostError)):
+	case errors.As(err, new(*tailer.GapError)), errors.As(err, new(*consumer.OnGapError)), errors.As(err, new(*tailer.HistoryLostError)),
+		errors.As(err, new(*replicator.LostError)):
 		return exitLost
 	case errors.Is(err, stream.ErrBadName):
 		return exitUsage

@@ -119,6 +119,7 @@ func newRootCmd(env *environ) *cobra.Command {
 		newProduceCmd(env),
 		newTailCmd(env),
 		newConsumeCmd(env),
+		newReplicateCmd(env),
 		newVerifyCmd(env),
 		newStreamCmd(env),
 		newCheckpointCmd(env),
