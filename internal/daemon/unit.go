@@ -1,0 +1,212 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/seed-12ef14e5/capstan/internal/retry"
+	"github.com/seed-12ef14e5/capstan/record"
+	"github.com/seed-12ef14e5/capstan/replicator"
+)
+
+// closeTimeout bounds what closes a Link's connections.
+const closeTimeout = 5 * time.Second
+
+// unit runs one route: one Link after the other.
+type unit struct {
+	route Route
+	cfg   Config
+	log   zerolog.Logger
+	stop  context.CancelFunc
+	done  chan struct{} // closed when the unit has ended
+
+	mu sync.Mutex
+	// link runs, or is nil between two runs; then last is the last status of the former one and err why it ended.
+	link Link
+	last replicator.Status
+	err  error
+	// final says that it is not begun again by itself.
+	final bool
+	// failures counts the runs that failed, since one last made progress; progress says whether the present one has.
+	failures int
+	progress *atomic.Bool
+	// settled is true once the route was connected on both sides, or failed visibly; connected without the latter.
+	settled, connected bool
+	// wake ends the wait between two runs; request is what was asked for then.
+	wake    context.CancelFunc
+	request Begin
+}
+
+func (u *unit) over() bool {
+	select {
+	case <-u.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Final reports whether an error of a Link is one that does not pass by itself: a lost position, another process that took the route
+// over, a stored checkpoint that belongs to another route, or a destination that holds data. A route that another process runs is
+// tried again: it may end, and then this one is the spare.
+func Final(err error) bool {
+	return errors.As(err, new(*replicator.LostError)) || errors.As(err, new(*replicator.MismatchError)) ||
+		errors.As(err, new(*record.FencedError)) || errors.Is(err, replicator.ErrNotEmpty)
+}
+
+// run begins Links until ctx ends. It is the only one that writes what says how the unit is.
+func (u *unit) run(ctx context.Context, after <-chan struct{}) {
+	defer close(u.done)
+	if after != nil {
+		select {
+		case <-after:
+		case <-ctx.Done():
+			return
+		}
+	}
+	loop := retry.New(retry.Policy{Initial: FirstRestart, Max: u.cfg.RestartMax})
+	// Only until the route has stored that it is paused: later it is what the stored state says.
+	paused := u.cfg.Paused || u.route.Paused
+	begin := Begin{Paused: paused}
+	for {
+		progress, err := u.once(ctx, begin)
+		if progress {
+			loop.Progress()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		final := err == nil || Final(err)
+		waiting, wake := context.WithCancel(ctx)
+		failures := loop.Attempts() // Wait counts this one
+		if err != nil {
+			failures++
+		}
+		u.between(final, failures, wake)
+		if final {
+			<-waiting.Done()
+		} else {
+			_ = loop.Wait(waiting, err) // either way it is time
+		}
+		asked := waiting.Err() != nil
+		wake()
+		if ctx.Err() != nil {
+			return
+		}
+		begin = u.next()
+		if asked {
+			loop.Progress() // a person is there: begin at once, and with short waits
+		} else {
+			begin.Paused = paused && !u.wasConnected()
+		}
+		call(u.cfg.Hooks.OnRestart, u.route.Name)
+	}
+}
+
+// between says that no Link runs.
+func (u *unit) between(final bool, failures int, wake context.CancelFunc) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.final, u.wake, u.failures = final, wake, failures
+}
+
+// next takes what was asked for.
+func (u *unit) next() Begin {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	b := u.request
+	u.request, u.wake, u.final = Begin{}, nil, false
+	return b
+}
+
+// once runs one Link to its end, and reports whether it got anywhere.
+func (u *unit) once(ctx context.Context, begin Begin) (bool, error) {
+	progress := &atomic.Bool{}
+	begin.Hooks = u.hooks(progress)
+	link, closeLink, err := u.route.Build(begin)
+	if err == nil {
+		u.log.Info().Bool("paused", begin.Paused).Bool("resync", begin.Resync).Msg("route begins")
+		u.mu.Lock()
+		u.link, u.progress = link, progress
+		u.mu.Unlock()
+		err = link.Run(ctx)
+		if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			err = nil // stopped, as it was asked to
+		}
+		u.ended(link.Status(), err)
+		if closeLink != nil {
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+			closeLink(closing)
+			cancel()
+		}
+	} else {
+		u.ended(replicator.Status{}, err)
+	}
+	if err != nil {
+		u.log.Error().Err(err).Bool("again", !Final(err)).Msg("route failed")
+		if u.cfg.Hooks.OnFailed != nil {
+			u.cfg.Hooks.OnFailed(u.route.Name, err)
+		}
+	} else {
+		u.log.Info().Msg("route ended")
+	}
+	return progress.Load(), err
+}
+
+func (u *unit) ended(last replicator.Status, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.link, u.last, u.err = nil, last, err
+	u.notice(last)
+	u.settled = u.settled || err != nil
+}
+
+// notice learns from a Link's status that the route was connected. u.mu is held.
+func (u *unit) notice(s replicator.Status) {
+	u.connected = u.connected || s.Phase != "" && s.Phase != replicator.PhaseStarting
+	u.settled = u.settled || u.connected
+}
+
+func (u *unit) wasConnected() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.connected
+}
+
+// hooks are those of the configuration, and notice progress: what resets the waits is work done, not a connection made.
+func (u *unit) hooks(progress *atomic.Bool) replicator.Hooks {
+	var h replicator.Hooks
+	if u.cfg.Hooks.OfRoute != nil {
+		h = u.cfg.Hooks.OfRoute(u.route.Name)
+	}
+	copied, applied, saved := h.OnCopied, h.OnApplied, h.OnSaved
+	h.OnCopied = func(scanned, written, bytes int64) {
+		progress.Store(true)
+		if copied != nil {
+			copied(scanned, written, bytes)
+		}
+	}
+	h.OnApplied = func(ops map[string]int, behind time.Duration) {
+		progress.Store(true)
+		if applied != nil {
+			applied(ops, behind)
+		}
+	}
+	h.OnSaved = func(p record.Position) {
+		progress.Store(true)
+		call(saved, p)
+	}
+	return h
+}
+
+// failure returns why the route is not well, nil if it is.
+func (u *unit) failure() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.err
+}
