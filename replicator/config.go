@@ -76,6 +76,11 @@ type Config struct {
 	Until Until
 	// Paused starts the route paused.
 	Paused bool
+	// Resync begins with a resync, also where the stored state was made with another scope or another source.
+	Resync bool
+	// Stay makes Run wait for Resync or Resume where it would otherwise return because the route is lost or failed: for daemons,
+	// in which somebody may look at it and act. Whoever took the route over ends Run all the same.
+	Stay bool
 	// Shared lets other routes write to the same collections; then their documents must differ in _id.
 	Shared bool
 	// KeepTTL lets TTL indexes expire documents at the destination too, instead of being held back until Finalize.

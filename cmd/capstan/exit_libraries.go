@@ -37,7 +37,7 @@ func hint(err error) string {
 		return "no usable server answered as a member of the set: check replicaSet= in the connection string (the set's real name is " +
 			"_id in rs.conf()), the address, and that its members run"
 	case cannotConnect(err):
-		return "no usable server answered: check the address in --uri or CAPSTAN_URI, that mongod runs there " +
+		return "no usable server answered: check the address in the connection string (--uri, CAPSTAN_URI, …), that mongod runs there " +
 			"(capstan cluster status, for a local one), and the TLS settings"
 	case mongoerr.IsUnauthorized(err):
 		return "this user may not do that: it needs the role readWrite on the stream's database (read is enough to tail without --durable)"

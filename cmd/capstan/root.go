@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/seed-12ef14e5/capstan/internal/config"
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
@@ -80,8 +82,11 @@ func (e *environ) finish(err error) int {
 	return code
 }
 
-// hasUser reports whether the connection string says who connects.
+// hasUser reports whether the connection string says who connects; where a command has two, whether both do.
 func (e *environ) hasUser() bool {
+	if len(e.sides) > 0 {
+		return !slices.ContainsFunc(e.sides, func(o *options.ClientOptions) bool { return o.Auth == nil })
+	}
 	o, err := e.clientOptions()
 	return err != nil || o.Auth != nil
 }
