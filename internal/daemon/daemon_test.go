@@ -88,6 +88,25 @@ func TestAFailedOrLostRouteStopsNoOther(t *testing.T) {
 	})
 }
 
+// TestARouteThatWaitsForAPersonIsNotWellAndCountsAtTheEnd: a Link with Config.Stay does not return when it is lost or failed.
+func TestARouteThatWaitsForAPersonIsNotWellAndCountsAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, p := range []replicator.Phase{replicator.PhaseLostHistory, replicator.PhaseFailed} {
+		synctest.Test(t, func(t *testing.T) {
+			var f factory
+			s, stop := running(t, Config{}, f.route("a", ""))
+			f.last(t).set(func(s *replicator.Status) { s.Phase, s.Reason = p, "too old" })
+			if s.Ready() || !s.Settled() || s.Routes()[0].Reason != "too old" {
+				t.Errorf("got %+v", s.Routes())
+			}
+			err := stop()
+			if !errors.As(err, new(*RouteError)) || errors.As(err, new(*replicator.LostError)) != (p == replicator.PhaseLostHistory) {
+				t.Errorf("%s ends with %v", p, err)
+			}
+		})
+	}
+}
+
 func TestWhatDoesNotPassByItselfIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -98,6 +117,8 @@ func TestWhatDoesNotPassByItselfIsNotTriedAgain(t *testing.T) {
 		{&replicator.MismatchError{}, false},
 		{fmt.Errorf("save: %w", &record.FencedError{}), false},
 		{fmt.Errorf("shop.orders: %w", replicator.ErrNotEmpty), false},
+		{&replicator.FailedError{Err: replicator.ErrTooManyLetters}, false},
+		{&replicator.FailedError{Err: errors.New("not authorized")}, true},
 		{&replicator.BusyError{}, true},
 		{errors.New("no server answers"), true},
 	} {

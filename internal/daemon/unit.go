@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -52,11 +53,19 @@ func (u *unit) over() bool {
 }
 
 // Final reports whether an error of a Link is one that does not pass by itself: a lost position, another process that took the route
-// over, a stored checkpoint that belongs to another route, or a destination that holds data. A route that another process runs is
-// tried again: it may end, and then this one is the spare.
+// over, a stored checkpoint that belongs to another route, a destination that holds data or is another route's, too many dead letters, or
+// the route's own end. A route that another process runs is tried again: it may end, and then this one is the spare. So is
+// what a server refuses, a user's missing right for instance: somebody may put it right there.
 func Final(err error) bool {
-	return errors.As(err, new(*replicator.LostError)) || errors.As(err, new(*replicator.MismatchError)) ||
-		errors.As(err, new(*record.FencedError)) || errors.Is(err, replicator.ErrNotEmpty)
+	if errors.As(err, new(*replicator.LostError)) || errors.As(err, new(*replicator.MismatchError)) || errors.As(err, new(*record.FencedError)) {
+		return true
+	}
+	for _, e := range []error{replicator.ErrNotEmpty, replicator.ErrOverlap, replicator.ErrLoop, replicator.ErrFinalized, replicator.ErrTooManyLetters} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // run begins Links until ctx ends. It is the only one that writes what says how the unit is.
@@ -161,15 +170,27 @@ func (u *unit) once(ctx context.Context, begin Begin) (bool, error) {
 func (u *unit) ended(last replicator.Status, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if err == nil { // a Link that waits for somebody in these phases ends without an error when it is stopped
+		switch reason := errors.New(cmp.Or(last.Reason, last.LastError, "see its log")); last.Phase {
+		case replicator.PhaseLostHistory:
+			err = &replicator.LostError{Route: u.route.Name, Err: reason}
+		case replicator.PhaseFailed:
+			err = &replicator.FailedError{Route: u.route.Name, Err: reason}
+		}
+	}
 	u.link, u.last, u.err = nil, last, err
 	u.notice(last)
 	u.settled = u.settled || err != nil
 }
 
-// notice learns from a Link's status that the route was connected. u.mu is held.
+// notice learns from a Link's status that the route was connected, or that it tries in vain. u.mu is held.
 func (u *unit) notice(s replicator.Status) {
-	u.connected = u.connected || s.Phase != "" && s.Phase != replicator.PhaseStarting
-	u.settled = u.settled || u.connected
+	switch s.Phase {
+	case "", replicator.PhaseStarting, replicator.PhaseFailed:
+	default:
+		u.connected = true
+	}
+	u.settled = u.settled || u.connected || s.Phase == replicator.PhaseFailed || s.LastError != ""
 }
 
 func (u *unit) wasConnected() bool {
