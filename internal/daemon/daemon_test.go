@@ -166,6 +166,11 @@ func TestWaitsGrowAndProgressMakesThemShortAgain(t *testing.T) {
 			t.Errorf("%d failures said, %d counted", got, restarted)
 		}
 		f.last(t).begin.Hooks.OnSaved(record.Position{})
+		if fail() < 20*time.Second {
+			t.Error("what was stored before counts as progress")
+		}
+		f.last(t).begin.Hooks.OnSaved(record.Position{})
+		f.last(t).begin.Hooks.OnSaved(record.Position{TS: record.Timestamp{T: 1}})
 		if again := fail(); again > 2*time.Second {
 			t.Errorf("after progress the wait is %v", again)
 		}

@@ -73,10 +73,12 @@ func (l *fakeLink) call(v Verb, phase replicator.Phase) error {
 	return nil
 }
 
-func (l *fakeLink) Pause(context.Context) error    { return l.call(Pause, replicator.PhasePaused) }
-func (l *fakeLink) Resume(context.Context) error   { return l.call(Resume, replicator.PhaseLive) }
-func (l *fakeLink) Resync(context.Context) error   { return l.call(Resync, replicator.PhaseCopying) }
-func (l *fakeLink) Finalize(context.Context) error { return l.call(Finalize, replicator.PhaseFinalized) }
+func (l *fakeLink) Pause(context.Context) error  { return l.call(Pause, replicator.PhasePaused) }
+func (l *fakeLink) Resume(context.Context) error { return l.call(Resume, replicator.PhaseLive) }
+func (l *fakeLink) Resync(context.Context) error { return l.call(Resync, replicator.PhaseCopying) }
+func (l *fakeLink) Finalize(context.Context) error {
+	return l.call(Finalize, replicator.PhaseFinalized)
+}
 func (l *fakeLink) Retry(context.Context) (int64, int64, error) {
 	return 3, 1, l.call(Retry, replicator.PhaseLive)
 }

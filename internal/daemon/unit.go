@@ -218,8 +218,12 @@ func (u *unit) hooks(progress *atomic.Bool) replicator.Hooks {
 			applied(ops, behind)
 		}
 	}
+	var first atomic.Pointer[record.Position]
 	h.OnSaved = func(p record.Position) {
-		progress.Store(true)
+		// The first is what was stored before.
+		if !first.CompareAndSwap(nil, &p) && *first.Load() != p {
+			progress.Store(true)
+		}
 		call(saved, p)
 	}
 	return h
