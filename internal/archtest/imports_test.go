@@ -51,6 +51,7 @@ var table = map[string]may{
 	"scope":                     {[]string{"record"}, bsonOnly, "patterns and names; it knows no server"},
 	"replicator":                {[]string{"record", "scope", "internal/match", "internal/retry"}, join(bsonOnly, zerolog, errgroup), "the logic of routes talks to a Source, a Target and a Store, never to the driver"},
 	"replicator/mongodb":        {[]string{"record", "scope", "replicator", "failover", "tailer", "internal/mongoerr", "internal/topology"}, join(mongo, zerolog, errgroup), "it is MongoDB for the replicator: it wires the roles that read and write there, and knows no logic of routes"},
+	"replicator/fidelity":       {nil, allBSON, "a table of documents, for tests of every package"},
 	"verify":                    {[]string{"record", "scope", "internal/mongoerr"}, join(mongo, zerolog, errgroup), "it judges both sides and must not share code with what made them equal"},
 	"etc":                       {nil, nil, "files for an installation, and nothing that reads them"},
 	"internal/daemon":           {[]string{"record", "replicator", "internal/retry"}, zerolog, "it runs links, whoever made them; it knows neither MongoDB nor HTTP"},

@@ -13,6 +13,7 @@ var repeats = map[string]string{
 	"stream/stream.go":             "looking at a collection, creating and converting it; of documents only the primer, whose _id is fixed and whose content means nothing",
 	"tailer/loop.go":               "opening a cursor, which reads",
 	"replicator/link.go":           "phases of a route, after an error that may pass; every write in them is repeated by failover",
+	"tailer/changes_loop.go":       "opening a change stream, which reads",
 	"tailer/majority.go":           "asking whether a majority has a message, which reads",
 	"consumer/worker.go":           "calls of a handler, and of a store of dead letters that has given up: a worker may not go on without",
 	"consumer/saver.go":            "saving a position that has moved on since: each time a new call of the store",
