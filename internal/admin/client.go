@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,7 +20,8 @@ const maxAnswer = 16 << 20
 // Client asks a daemon. Safe for concurrent use.
 type Client struct {
 	http *http.Client
-	base string
+	// address is for people, base for requests.
+	address, base string
 }
 
 // AnswerError is an answer that is an error.
@@ -63,7 +65,7 @@ func NewClient(address string) *Client {
 			return d.DialContext(ctx, "unix", path)
 		}
 	}
-	return &Client{http: &http.Client{Transport: transport}, base: base}
+	return &Client{http: &http.Client{Transport: transport}, address: address, base: base}
 }
 
 // Status returns the daemon's status, and its JSON as it came.
@@ -95,12 +97,15 @@ func (c *Client) ask(ctx context.Context, method, path, token string, into any) 
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, &UnreachableError{c.base, err}
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // without the address once more
+		}
+		return nil, &UnreachableError{c.address, err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, &UnreachableError{c.base, err}
+		return nil, &UnreachableError{c.address, err}
 	}
 	if resp.StatusCode != http.StatusOK {
 		e := &AnswerError{Code: resp.StatusCode}

@@ -121,7 +121,7 @@ func (d Daemon) Settings() []Setting { return d.settings }
 // environment over it. Without a file it returns the defaults. It reads files, and connects to nothing. Its error is an *Error that
 // holds everything that is wrong.
 func LoadDaemon(in Input) (Daemon, error) {
-	in.Flag, in.Getenv = orNone(in.Flag), orEmpty(in.Getenv)
+	in = in.withNone()
 	path := in.first("config", "", "", "")
 	b := &builder{in: in, source: "file " + path.Text, decoder: &decoder{}}
 	var f file
@@ -144,18 +144,28 @@ func LoadDaemon(in Input) (Daemon, error) {
 	return d, nil
 }
 
-func orNone(f func(string) (string, bool)) func(string) (string, bool) {
-	if f == nil {
-		return func(string) (string, bool) { return "", false }
+// LoadAdmin finds out where the daemon's admin listener is, and its token, for a client: like LoadDaemon, but what is wrong elsewhere
+// in the file does not matter, and a token that may not be read is tokenErr.
+func LoadAdmin(in Input) (a Admin, tokenErr, err error) {
+	in = in.withNone()
+	path := in.first("config", "", "", "")
+	b := &builder{in: in, source: "file " + path.Text, decoder: &decoder{}}
+	var f file
+	if path.Text != "" {
+		text, err := readText(path.Text)
+		if err != nil {
+			return Admin{}, nil, &Error{Source: b.source, Err: err}
+		}
+		f, b.decoder = parseAll(text, in.Getenv)
+		b.problems = nil
 	}
-	return f
-}
-
-func orEmpty(f func(string) string) func(string) string {
-	if f == nil {
-		return func(string) string { return "" }
+	a = b.admin(f.Admin)
+	for _, p := range b.problems {
+		if strings.HasPrefix(p.path, "admin.token") {
+			tokenErr = &Error{Key: p.path, Source: b.source, Err: errors.New(p.text)}
+		}
 	}
-	return f
+	return a, tokenErr, nil
 }
 
 // builder makes a Daemon of a file, and remembers where each value came from.

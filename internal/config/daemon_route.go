@@ -84,9 +84,9 @@ func (b *builder) scope(in string, f routeFile, r *Route) {
 			b.at(at+".query", "not a query in Extended JSON: %v", err)
 			continue
 		}
-		r.Filters = append(r.Filters, Filter(one))
+		r.Filters = append(r.Filters, Filter{one.Namespace, string(one.Query)})
 		r.Scope.Filters = append(r.Scope.Filters, scope.Filter{Pattern: one.Namespace, Query: query})
-		filters = append(filters, one.Namespace+": "+one.Query)
+		filters = append(filters, one.Namespace+": "+string(one.Query))
 		if _, err := scope.Compile(scope.Config{Include: []string{one.Namespace}}); err != nil {
 			b.at(at+".namespace", "%v", errors.Unwrap(err))
 		}

@@ -202,6 +202,7 @@ routes:
   targets:
   - uri_file: `+secret+`
   workers: ${N}
+  filters: [{namespace: a.*, query: '{"n": {"$gt": 1}}'}]
 `, map[string]string{"PW": "hunter2", "N": "7", "CAPSTAN_ADMIN_LISTEN": "off", "CAPSTAN_PAUSED": "true"})
 	if err != nil {
 		t.Fatal(err)
@@ -222,6 +223,7 @@ routes:
 		"routes[0].targets[0].uri": "mongodb://me:***@t from FILE line 7 SECRET",
 		"routes[0].workers":        "7 from FILE line 8",
 		"routes[0].readers":        "2 from default",
+		"routes[0].filters":        `a.*: {"n": {"$gt": 1}} from FILE line 9`,
 	} {
 		if got[key] != want {
 			t.Errorf("%s: got %q, want %q", key, got[key], want)

@@ -181,6 +181,10 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 		d.problem(n.Line, path, "want one value")
 		return
 	}
+	if v.Type() == reflect.TypeFor[literal]() {
+		v.SetString(n.Value)
+		return
+	}
 	text, err := expand(n.Value, d.getenv)
 	if err != nil {
 		d.problems = append(d.problems, problem{line: n.Line, path: path, text: err.Error(), unset: true})

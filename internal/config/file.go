@@ -91,8 +91,12 @@ type renameFile struct {
 
 type filterFile struct {
 	Namespace string `yaml:"namespace"`
-	Query     string `yaml:"query"`
+	// Query is taken as it is: operators begin with a dollar.
+	Query literal `yaml:"query"`
 }
+
+// literal is a text in which nothing is expanded.
+type literal string
 
 // readFile reads a file for the settings that all commands share: what those of the daemon lack because a variable is not set,
 // or a file of secrets may not be read, does not matter here.

@@ -24,10 +24,10 @@ type Build struct{ Version, Commit, Go, Driver string }
 type Metrics struct {
 	registry *prometheus.Registry
 
-	applied, applyErrors, retries, restarts *prometheus.CounterVec
-	applyDelay                              *prometheus.HistogramVec
-	reloads                                 *prometheus.CounterVec
-	reloaded                                prometheus.Gauge
+	applied, applyErrors, retries, restarts, phases *prometheus.CounterVec
+	applyDelay                                      *prometheus.HistogramVec
+	reloads                                         *prometheus.CounterVec
+	reloaded                                        prometheus.Gauge
 }
 
 // delays are the buckets of a change's way: half a millisecond to a minute.
@@ -44,6 +44,7 @@ func New(b Build) *Metrics {
 		applyErrors: counter("apply_errors_total", "What could not be applied, by class: dead_letter for a document, else why a run of the route ended.", "route", "class"),
 		retries:     counter("retries_total", "Errors that may pass and after which the route went on trying.", "route"),
 		restarts:    counter("route_restarts_total", "How often the daemon began the route again after it had failed.", "route"),
+		phases:      counter("route_phase_changes_total", "How often the route came into the phase.", "route", "phase"),
 		applyDelay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "capstan", Name: "apply_delay_seconds", Buckets: delays,
 			Help: "How far the last change of a batch was behind this machine's clock when it was applied.",
@@ -63,7 +64,7 @@ func New(b Build) *Metrics {
 	for _, result := range []string{"ok", "error"} {
 		m.reloads.WithLabelValues(result)
 	}
-	m.registry.MustRegister(info, up, m.applied, m.applyErrors, m.retries, m.restarts, m.applyDelay, m.reloads, m.reloaded,
+	m.registry.MustRegister(info, up, m.applied, m.applyErrors, m.retries, m.restarts, m.phases, m.applyDelay, m.reloads, m.reloaded,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -115,6 +116,7 @@ func (m *Metrics) ofRoute(route string) replicator.Hooks {
 			}
 			delay.Observe(max(behind, 0).Seconds()) // the two clocks may differ
 		},
+		OnPhase:  func(p replicator.Phase) { m.phases.WithLabelValues(route, string(p)).Inc() },
 		OnLetter: func(replicator.Letter) { letters.Inc() },
 		OnRetry:  func(error) { retries.Inc() },
 	}
@@ -136,7 +138,7 @@ func operation(op string) string {
 // forget removes the series of a route that is no longer there.
 func (m *Metrics) forget(route string) {
 	labels := prometheus.Labels{"route": route}
-	for _, v := range []*prometheus.CounterVec{m.applied, m.applyErrors, m.retries, m.restarts} {
+	for _, v := range []*prometheus.CounterVec{m.applied, m.applyErrors, m.retries, m.restarts, m.phases} {
 		v.DeletePartialMatch(labels)
 	}
 	m.applyDelay.DeletePartialMatch(labels)

@@ -43,6 +43,7 @@ func TestAScrapeHoldsEveryMetricAndThePromlinterIsContent(t *testing.T) {
 	h.OnApplied(map[string]int{"insert": 3, "surprise from a server": 2}, 20*time.Millisecond)
 	h.OnLetter(replicator.Letter{})
 	h.OnRetry(errors.New("x"))
+	h.OnPhase(replicator.PhaseLive)
 	m.Hooks().OnFailed("a", &replicator.LostError{})
 	m.Hooks().OnRestart("a")
 	m.Loaded()
@@ -63,6 +64,7 @@ func TestAScrapeHoldsEveryMetricAndThePromlinterIsContent(t *testing.T) {
 		`capstan_apply_errors_total{class="dead_letter",route="a"} 1`,
 		`capstan_apply_errors_total{class="lost_history",route="a"} 1`,
 		`capstan_retries_total{route="a"} 1`,
+		`capstan_route_phase_changes_total{phase="live",route="a"} 1`,
 		`capstan_route_restarts_total{route="a"} 1`,
 		`capstan_dead_letters{route="a"} 2`,
 		`capstan_copy_documents_scanned_total{route="a"} 10`,
