@@ -60,15 +60,16 @@ func (l *Link) apply(ctx context.Context, records []record.Record) error {
 }
 
 // collect sorts changes by collection and document. A collection that is applied in series gets as many parts as it needs.
+// at is the position of the last change.
 func (l *Link) collect(records []record.Record, ops map[string]int) (parts []*collected, at record.Position, wall time.Time) {
 	last := make(map[string]*collected)
 	var applied, skipped int64
 	for _, r := range records {
-		at = r.Position
 		if r.Kind != record.KindChange {
 			continue
 		}
 		ch := r.Change
+		at = r.Position
 		wall = ch.Wall
 		c, ok := l.collectionOf(ch.UUID)
 		if !ok || c.Kind == KindCapped && ch.Op == "delete" {

@@ -116,8 +116,8 @@ func (l *Link) plan(ctx context.Context) error {
 		return fmt.Errorf("list the source's collections: %w", err)
 	}
 	seen := clock.Head
-	if start.TS.Compare(seen) > 0 {
-		seen = start.TS
+	if before := start.TS.Prev(); before.Compare(seen) > 0 {
+		seen = before
 	}
 	var list []CollectionState
 	for _, c := range found {

@@ -189,6 +189,27 @@ func (s *Set) Target(ns record.Namespace) record.Namespace {
 	return ns
 }
 
+// Origins returns the names at the source of what the set would copy to a namespace of the destination: none if it
+// never writes there, several if renames meet.
+func (s *Set) Origins(target record.Namespace) []record.Namespace {
+	candidates := []record.Namespace{target}
+	for _, r := range s.renames {
+		switch {
+		case r.to == target:
+			candidates = append(candidates, r.from)
+		case r.to.Coll == "" && r.to.DB == target.DB:
+			candidates = append(candidates, record.Namespace{DB: r.from.DB, Coll: target.Coll})
+		}
+	}
+	var origins []record.Namespace
+	for _, ns := range candidates {
+		if s.Matches(ns) && s.Target(ns) == target && !slices.Contains(origins, ns) {
+			origins = append(origins, ns)
+		}
+	}
+	return origins
+}
+
 // Filter returns the query on the documents of the source's namespace, nil if all of them take part.
 func (s *Set) Filter(ns record.Namespace) bson.Raw {
 	for _, f := range s.filters {

@@ -24,7 +24,8 @@ func exitCodeOfLibraries(err error) int {
 		return exitFailed // a daemon with a route that does not connect is no command that does not
 	case mongoerr.BadCredentials(err), cannotConnect(err):
 		return exitConnect
-	case errors.As(err, new(*tailer.GapError)), errors.As(err, new(*consumer.OnGapError)):
+	case errors.As(err, new(*tailer.GapError)), errors.As(err, new(*consumer.OnGapError)), errors.As(err, new(*tailer.HistoryLostError)),
+		errors.As(err, new(*replicator.LostError)):
 		return exitLost
 	case errors.Is(err, stream.ErrBadName):
 		return exitUsage

@@ -122,6 +122,8 @@ func newRootCmd(env *environ) *cobra.Command {
 		newProduceCmd(env),
 		newTailCmd(env),
 		newConsumeCmd(env),
+		newReplicateCmd(env),
+		newVerifyCmd(env),
 		newStreamCmd(env),
 		newCheckpointCmd(env),
 		newClusterCmd(env),

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-
 	"github.com/seed-12ef14e5/capstan/internal/config"
 	"github.com/seed-12ef14e5/capstan/internal/daemon"
 	"github.com/seed-12ef14e5/capstan/internal/match"
@@ -55,9 +53,4 @@ func factsOf(r config.Route, t config.Target) daemon.Facts {
 		f.Filters = append(f.Filters, one.Namespace+"="+strings.Join(strings.Fields(one.Query), " "))
 	}
 	return f
-}
-
-// sideOf returns the options for a client of one side of a route.
-func sideOf(r config.Route, side, uri string) (*options.ClientOptions, error) {
-	return clientOptionsOf(side+".uri", config.Value{Text: uri, Source: "route " + r.Name})
 }

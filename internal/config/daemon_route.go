@@ -106,12 +106,25 @@ func (b *builder) scope(in string, f routeFile, r *Route) {
 			b.at(in+"stream", "a route is for a stream, or has include, exclude and filters; not both")
 		}
 		r.Scope.Include = []string{f.Stream}
+		b.onlyForStream(in, f)
 	}
 	b.show(in+"include", strings.Join(f.Include, ", "), b.from(in+"include"))
 	b.show(in+"exclude", strings.Join(f.Exclude, ", "), b.from(in+"exclude"))
 	b.show(in+"rename", strings.Join(renames, ", "), b.from(in+"rename"))
 	b.show(in+"filters", strings.Join(filters, "; "), b.from(in+"filters"))
 	b.show(in+"stream", f.Stream, b.from(in+"stream"))
+}
+
+// onlyForStream refuses what means nothing for a stream, which one ordered writer replicates.
+func (b *builder) onlyForStream(in string, f routeFile) {
+	for _, key := range []string{"on_lost", "workers", "readers", "batch", "window", "shared", "keep_ttl", "max_letters"} {
+		if b.given(in + key) {
+			b.at(in+key, "a route for a stream has no such option")
+		}
+	}
+	if f.Existing == "drop" {
+		b.at(in+"existing", "for a stream it is refuse or merge")
+	}
 }
 
 // uri returns a side's connection string, from uri or uri_file.

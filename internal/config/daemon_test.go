@@ -187,6 +187,25 @@ func TestARouteDoesNotReplicateIntoItself(t *testing.T) {
 	}
 }
 
+func TestARouteForAStreamHasOnlyTheOptionsThatItCanKeep(t *testing.T) {
+	t.Parallel()
+	text := "routes:\n- name: a\n  source: {uri: mongodb://s}\n  targets: [{uri: mongodb://t}]\n  stream: events.log\n  rename: [{from: events.*, to: copy.*}]\n"
+	d, err := load(t, text, nil)
+	if err != nil || d.Routes[0].Stream != "events.log" {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	for line, want := range map[string]string{
+		"  workers: 3\n":     "routes[0].workers: a route for a stream has no such option",
+		"  existing: drop\n": "routes[0].existing: for a stream it is refuse or merge",
+		"  include: [a.*]\n": "routes[0].stream: a route is for a stream, or has include",
+		"- name: b\n  source: {uri: mongodb://s2}\n  targets: [{uri: mongodb://t}]\n  include: [copy.log]\n": "both write to",
+	} {
+		if _, err := load(t, text+line, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+}
+
 func TestEachSettingSaysWhereItIsFromAndHidesSecrets(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

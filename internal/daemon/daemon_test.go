@@ -309,6 +309,13 @@ func TestARouteThatStartsPausedStaysSoUntilItHasStoredThat(t *testing.T) {
 		if len(f.all()) != 3 || f.last(t).begin.Paused {
 			t.Error("a route that was resumed is paused again")
 		}
+		f.last(t).set(func(s *replicator.Status) { s.Phase = replicator.PhasePaused })
+		f.last(t).fail <- errors.New("down")
+		time.Sleep(10 * FirstRestart)
+		synctest.Wait()
+		if len(f.all()) != 4 || !f.last(t).begin.Paused {
+			t.Error("a route that was paused goes on because it failed")
+		}
 		_ = stop()
 	})
 }

@@ -38,6 +38,8 @@ type unit struct {
 	progress *atomic.Bool
 	// settled is true once the route was connected on both sides, or failed visibly; connected without the latter.
 	settled, connected bool
+	// paused is true if the former run was paused when it ended.
+	paused bool
 	// wake ends the wait between two runs; request is what was asked for then.
 	wake    context.CancelFunc
 	request Begin
@@ -57,7 +59,8 @@ func (u *unit) over() bool {
 // the route's own end. A route that another process runs is tried again: it may end, and then this one is the spare. So is
 // what a server refuses, a user's missing right for instance: somebody may put it right there.
 func Final(err error) bool {
-	if errors.As(err, new(*replicator.LostError)) || errors.As(err, new(*replicator.MismatchError)) || errors.As(err, new(*record.FencedError)) {
+	if errors.As(err, new(*replicator.LostError)) || errors.As(err, new(*replicator.MismatchError)) || errors.As(err, new(*record.FencedError)) ||
+		errors.As(err, new(*replicator.RecreatedError)) || errors.As(err, new(*replicator.StreamRefusedError)) {
 		return true
 	}
 	for _, e := range []error{replicator.ErrNotEmpty, replicator.ErrOverlap, replicator.ErrLoop, replicator.ErrFinalized, replicator.ErrTooManyLetters} {
@@ -111,7 +114,7 @@ func (u *unit) run(ctx context.Context, after <-chan struct{}) {
 		if asked {
 			loop.Progress() // a person is there: begin at once, and with short waits
 		} else {
-			begin.Paused = paused && !u.wasConnected()
+			begin.Paused = u.wasPaused(paused)
 		}
 		call(u.cfg.Hooks.OnRestart, u.route.Name)
 	}
@@ -180,23 +183,26 @@ func (u *unit) ended(last replicator.Status, err error) {
 	}
 	u.link, u.last, u.err = nil, last, err
 	u.notice(last)
+	u.paused = last.Phase == replicator.PhasePaused || last.Paused != ""
 	u.settled = u.settled || err != nil
 }
 
 // notice learns from a Link's status that the route was connected, or that it tries in vain. u.mu is held.
 func (u *unit) notice(s replicator.Status) {
 	switch s.Phase {
-	case "", replicator.PhaseStarting, replicator.PhaseFailed:
+	case "", replicator.PhaseStarting, replicator.PhaseFailed: // it may have failed at the first connection
 	default:
 		u.connected = true
 	}
 	u.settled = u.settled || u.connected || s.Phase == replicator.PhaseFailed || s.LastError != ""
 }
 
-func (u *unit) wasConnected() bool {
+// wasPaused reports whether a run that failed is followed by a paused one: it was paused (a route for a stream does not store
+// that), or was to be and never got so far.
+func (u *unit) wasPaused(wanted bool) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.connected
+	return u.paused || wanted && !u.connected
 }
 
 // hooks are those of the configuration, and notice progress: what resets the waits is work done, not a connection made.

@@ -151,7 +151,7 @@ func Class(err error) string {
 		return "lost_history"
 	case errors.As(err, new(*record.FencedError)):
 		return "fenced"
-	case errors.As(err, new(*replicator.MismatchError)):
+	case errors.As(err, new(*replicator.MismatchError)), errors.As(err, new(*replicator.RecreatedError)):
 		return "mismatch"
 	case errors.As(err, new(*replicator.BusyError)):
 		return "busy"

@@ -119,12 +119,12 @@ const (
 	codeAuthenticationFailed      = 18
 	codeNamespaceNotFound         = 26
 	codeNamespaceExists           = 48
+	codeInvalidOptions            = 72
 	codeInvalidSetConfig          = 93
 	codeMaxTimeMSExpired          = 50
 	codeImmutableField            = 66
 	codeIndexNotFound             = 27
 	codeIndexExists               = 68
-	codeInvalidOptions            = 72
 	codeIndexOptionsConflict      = 85
 	codeIndexKeySpecsConflict     = 86
 	codeCannotConvertIndex        = 359

@@ -55,6 +55,13 @@ func IsDuplicateID(err error) bool {
 // not exist (any more).
 func IsRecordGone(err error) bool { return has(err, codeKeyNotFound) }
 
+// IsTimeAhead reports whether a read was refused because the server has not heard yet of the cluster time that it was to
+// wait for. The code, InvalidOptions, says too little, so the text decides.
+func IsTimeAhead(err error) bool {
+	ce, ok := errors.AsType[mongo.CommandError](err)
+	return ok && ce.Code == codeInvalidOptions && strings.Contains(ce.Message, "afterClusterTime")
+}
+
 // IsPositionLost reports whether a cursor on a capped collection lost its place (CappedPositionLost).
 func IsPositionLost(err error) bool { return has(err, codePositionLost) }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -147,9 +148,24 @@ func (s *Source) readFrom(ctx context.Context, db, name string, pref *readpref.R
 	try := -1
 	return s.layer.Read(ctx, db, failover.ReadConfig{Preference: pref, Name: name}, func(ctx context.Context, d *mongo.Database) error {
 		try++
-		return do(ctx, try, d)
+		err := do(ctx, try, d)
+		if mongoerr.IsTimeAhead(err) {
+			// The member has not heard of that time. The primary has: what it answers, the driver passes on.
+			_ = d.RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err()
+			return again{err}
+		}
+		return err
 	})
 }
+
+// again is an error that another attempt may not meet.
+type again struct{ error }
+
+// TryAgain tells package failover so.
+func (again) TryAgain() bool { return true }
+
+// Unwrap returns the server's error.
+func (e again) Unwrap() error { return e.error }
 
 // command runs one command that reads and returns its reply.
 func (s *Source) command(ctx context.Context, db, name string, cmd bson.D) (bson.Raw, error) {
@@ -369,8 +385,19 @@ func (s *Source) Position(ctx context.Context, set *scope.Set) (record.Position,
 	if at.IsZero() {
 		return record.Position{}, errors.New("take a position: the change stream was opened and says no token: the server is older than 4.2; use 6.0 or newer")
 	}
+	// The token is a time and no event: the one behind the newest that the server knew. Events at that time come behind the
+	// token. A read can only wait for what has been, which is the time before: nothing is between the two.
+	at.TS = before(at.TS)
 	s.reached(at.TS)
 	return at, nil
+}
+
+// before returns the time before t.
+func before(t record.Timestamp) record.Timestamp {
+	if t.I == 0 {
+		return record.Timestamp{T: t.T - 1, I: math.MaxUint32}
+	}
+	return record.Timestamp{T: t.T, I: t.I - 1}
 }
 
 // Changes implements replicator.Source.

@@ -82,7 +82,7 @@ func (s *Source) fetch(ctx context.Context, ns record.Namespace, uuid string, id
 // among selects the documents with one of the ids that match filter.
 func among(ids []bson.RawValue, filter bson.Raw) bson.D {
 	in := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
-	if emptyDocument(filter) {
+	if isEmpty(filter) {
 		return in
 	}
 	return bson.D{{Key: "$and", Value: bson.A{in, filter}}}

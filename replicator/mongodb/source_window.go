@@ -37,7 +37,7 @@ func (s *Source) Window(ctx context.Context, c replicator.Collection, r replicat
 	if limit < 1 {
 		return replicator.Window{}, fmt.Errorf("read a window of %s: limit is %d, must be at least 1", c.Name, limit)
 	}
-	if emptyDocument(filter) {
+	if isEmpty(filter) {
 		filter = nil
 	}
 	var w replicator.Window
@@ -62,7 +62,7 @@ func (s *Source) Window(ctx context.Context, c replicator.Collection, r replicat
 	return w, nil
 }
 
-func emptyDocument(d bson.Raw) bool { return len(d) <= 5 }
+func isEmpty(d bson.Raw) bool { return len(d) <= 5 }
 
 // scan reads one window. It is for one goroutine.
 type scan struct {
@@ -125,8 +125,12 @@ func (s *scan) also(and bson.A) bson.D {
 
 // interior reports whether there can be anything in (from, to).
 func (s *scan) interior() bool {
-	return s.to.IsZero() || s.to != minKey && s.to != s.from
+	return !s.past() && (s.to.IsZero() || s.to != minKey)
 }
+
+// past reports whether the range has nothing behind from. (The open end of a clustered collection reaches its last document,
+// that of an index does not.)
+func (s *scan) past() bool { return s.from == s.end() }
 
 var (
 	minKey = record.IDOf(bson.RawValue{Type: bson.TypeMinKey})
@@ -219,8 +223,12 @@ func (s *scan) paced(ctx context.Context, n int, do func(ctx context.Context, d 
 	})
 }
 
-// last reads the one document that stands at the inclusive end, where the index's open end does not reach.
+// last reads the one document that stands at the inclusive end, where the index's open end does not reach, unless it is read
+// already.
 func (s *scan) last(ctx context.Context) ([]bson.Raw, error) {
+	if s.past() {
+		return nil, nil
+	}
 	reply, err := s.src.command(ctx, s.ns.DB, s.ns.String(), s.find(s.only(s.end()), bson.E{Key: "limit", Value: 1}, bson.E{Key: "singleBatch", Value: true}))
 	if err != nil {
 		return nil, err
@@ -249,16 +257,13 @@ func (s *scan) filtered(ctx context.Context) (replicator.Window, error) {
 			s.src.pace.slower(s.ns, int(max(2, min(looked, int64(s.limit)))))
 			continue
 		}
-		if ended && looked < int64(s.limit) {
-			gone, err := s.gone(ctx, bound)
+		if s.to = bound; len(docs) > 0 { // bound itself may be among them
+			id, err := idOf(docs[len(docs)-1])
 			if err != nil {
 				return s.w, err
 			}
-			if !gone {
-				looked++
-			}
+			s.from = record.IDOf(id)
 		}
-		s.to = bound
 		last, err := s.last(ctx)
 		if err != nil {
 			return s.w, err
@@ -272,46 +277,64 @@ func (s *scan) filtered(ctx context.Context) (replicator.Window, error) {
 // bound returns the _id of the last document that the window looks at, and how many there are up to it; zero if the range ends
 // before.
 func (s *scan) bound(ctx context.Context) (id record.ID, looked int64, err error) {
-	if !s.interior() {
-		return record.ID{}, 0, nil
-	}
-	var paced bool
-	ids := func(skip, limit int) bson.D {
-		cmd := append(s.find(bson.D{}, bson.E{Key: "projection", Value: byID}), bounds(s.from, s.to)...)
-		return append(cmd, bson.E{Key: "skip", Value: skip}, bson.E{Key: "limit", Value: limit}, bson.E{Key: "batchSize", Value: limit}, bson.E{Key: "singleBatch", Value: true})
-	}
-	err = s.paced(ctx, s.limit, func(ctx context.Context, d *mongo.Database, n int) error {
-		skip := n - 1
-		if !s.from.IsZero() {
-			skip++ // the scan begins at the document that was the last
-		}
-		reply, err := s.src.run(ctx, d, ids(skip, 1))
-		if err != nil {
+	if s.interior() {
+		var paced bool
+		err := s.paced(ctx, s.limit, func(ctx context.Context, d *mongo.Database, n int) (err error) {
+			id, looked, err = s.inside(ctx, d, n)
 			return err
+		}, &paced)
+		if err != nil || !id.IsZero() {
+			return id, looked, err
+		}
+	}
+	if s.past() {
+		return record.ID{}, looked, nil
+	}
+	gone, err := s.gone(ctx, s.end())
+	if !gone {
+		looked++
+	}
+	return record.ID{}, looked, err
+}
+
+// inside returns the _id of the n-th document of (from, to); zero and their number if there are fewer. The index alone is read.
+func (s *scan) inside(ctx context.Context, d *mongo.Database, n int) (id record.ID, looked int64, err error) {
+	ids := func(skip, limit int) ([]bson.Raw, error) {
+		cmd := append(s.find(bson.D{}, bson.E{Key: "projection", Value: byID}), bounds(s.from, s.to)...)
+		reply, err := s.src.run(ctx, d, append(cmd, bson.E{Key: "skip", Value: skip}, bson.E{Key: "limit", Value: limit},
+			bson.E{Key: "batchSize", Value: limit}, bson.E{Key: "singleBatch", Value: true}))
+		if err != nil {
+			return nil, err
 		}
 		docs, _, err := batch(nil, reply)
+		return docs, err
+	}
+	skip := n - 1
+	if !s.from.IsZero() {
+		skip++ // the scan begins at the document that was the last
+	}
+	docs, err := ids(skip, 1)
+	if err != nil {
+		return id, 0, err
+	}
+	if len(docs) == 1 {
+		v, err := idOf(docs[0])
+		return record.IDOf(v), int64(n), err
+	}
+	if docs, err = ids(0, skip+1); err != nil { // the end of the range: what is left is counted
+		return id, 0, err
+	}
+	for _, doc := range docs {
+		v, err := idOf(doc)
 		if err != nil {
-			return err
+			return id, 0, err
 		}
-		if len(docs) == 1 {
-			v, err := idOf(docs[0])
-			id, looked = record.IDOf(v), int64(n)
-			return err
+		// Neither the one before the range nor, where it can be seen here, the one at its end counts.
+		if this := record.IDOf(v); this != s.from && this != s.end() {
+			looked++
 		}
-		// The end of the range: what is left is counted.
-		if reply, err = s.src.run(ctx, d, ids(0, skip+1)); err != nil {
-			return err
-		}
-		docs, _, err = batch(docs, reply)
-		id, looked = record.ID{}, int64(len(docs))
-		if len(docs) > 0 && !s.from.IsZero() {
-			if v, _ := idOf(docs[0]); record.IDOf(v) == s.from {
-				looked--
-			}
-		}
-		return err
-	}, &paced)
-	return id, looked, err
+	}
+	return id, looked, nil
 }
 
 // errNarrow says that a window is too wide for an attempt. It ends the read, so that a narrower one is bounded.
