@@ -155,7 +155,7 @@ func TestTheTimestampsOfStreamsMayDiffer(t *testing.T) {
 	insert(t, "c", src, s.source)
 	insert(t, "c", dst, s.target)
 	cfg := s.config()
-	cfg.NewTimestamps, cfg.Diffs = true, -1
+	cfg.NewTimestamps = true
 	expect(t, s.run(t, cfg), `different {"$numberInt":"42"}`)
 	cfg.NewTimestamps = false
 	if n := s.run(t, cfg).Namespaces[0]; n.Different != 500 || n.Extra != 1 {
