@@ -97,6 +97,9 @@ type Config struct {
 	SaveEvery, ClockEvery time.Duration
 	// MaxLetters is how many dead letters the route may have before it fails; 0 means DefaultMaxLetters, negative none.
 	MaxLetters int
+	// Passes reports whether an error of the Source, Target, Store or Letters may be gone after a while; then the route waits and tries again.
+	// Any other ends it, unless it is Passing. nil: none passes but those that say so.
+	Passes func(error) bool
 	// Logger takes what an operator wants to know. The zero Logger is silent.
 	Logger zerolog.Logger
 	// Hooks are called on events; every one may be nil.

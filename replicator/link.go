@@ -298,7 +298,7 @@ func (l *Link) repeat(ctx context.Context, do func(context.Context) error) error
 	for {
 		began := time.Now()
 		err := do(ctx)
-		if err == nil || ctx.Err() != nil || !passes(err) {
+		if err == nil || ctx.Err() != nil || !l.passes(err) {
 			return err
 		}
 		if time.Since(began) > 2*maxPhaseWait {
@@ -313,9 +313,20 @@ func (l *Link) repeat(ctx context.Context, do func(context.Context) error) error
 }
 
 // passes reports whether an error may be gone after a while.
-func passes(err error) bool {
+func (l *Link) passes(err error) bool {
+	for _, final := range []error{ErrNotEmpty, ErrOverlap, ErrLoop, ErrFinalized, ErrTooManyLetters, errReached, errFinalized, errRecopy, errControl} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	if lost, ok := errors.AsType[Lost](err); ok && lost.HistoryLost() {
+		return false
+	}
+	if errors.As(err, new(*BusyError)) || errors.As(err, new(*MismatchError)) || errors.As(err, new(*record.FencedError)) {
+		return false
+	}
 	p, ok := errors.AsType[Passing](err)
-	return ok && p.TryAgain()
+	return ok && p.TryAgain() || l.cfg.Passes != nil && l.cfg.Passes(err)
 }
 
 // drained returns a context for writes: it ends drainTimeout after ctx, so that what is in progress when a stop is asked for can

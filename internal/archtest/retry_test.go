@@ -24,6 +24,7 @@ var repeats = map[string]string{
 	"localcluster/launch.go":       "looking whether a server is there",
 	"localcluster/process.go":      "looking whether a process has ended",
 	"localcluster/start.go":        "initiating a replica set and looking at it, which is no document",
+	"internal/daemon/unit.go":      "beginning a route again that has failed: a new run of its link",
 	"cmd/capstan/consume_child.go": "starting a child process again",
 }
 

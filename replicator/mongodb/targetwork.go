@@ -246,7 +246,7 @@ func (w *work) note(i int, verb replicator.Verb, e mongo.WriteError) {
 			w.invalid = make(map[int]error)
 		}
 		w.invalid[i] = err
-	case mongoerr.IsImmutable(err) && verb == replicator.Put:
+	case verb == replicator.Put && (mongoerr.IsImmutable(err) || mongoerr.IsTooLargeForCache(err)):
 		w.later(&w.swaps, i, err)
 	default:
 		w.refuse(i, bson.RawValue{}, err)
@@ -275,8 +275,9 @@ func (w *work) bypass(ctx context.Context) error {
 	return err
 }
 
-// swap removes what has the _id of op i and inserts its document, as the server does not change the bytes of a stored _id that its
-// collation takes for the same. A reader may miss the document for a moment.
+// swap removes what has the _id of op i and inserts its document, where it cannot be replaced: a server does not change the bytes of a
+// stored _id that its collation takes for the same, and one with 256 MB of cache has no room for the replacement of a document of 16 MB
+// (an insert takes half of that). A reader may miss the document for a moment.
 func (w *work) swap(ctx context.Context, i int, reason error) error {
 	if _, err := w.run(ctx, replicator.Remove, []int{i}, false, false); err != nil {
 		return err
