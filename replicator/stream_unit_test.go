@@ -180,3 +180,39 @@ func TestTheZeroStreamConfigIsValid(t *testing.T) {
 		t.Error("a route without a name is accepted")
 	}
 }
+
+// fencedStore is a store whose route has another owner by now.
+type fencedStore struct{ saves int }
+
+func (*fencedStore) Acquire(_ context.Context, name, of, owner string) (record.Checkpoint, error) {
+	return record.Checkpoint{Name: name, Stream: of, Owner: owner}, nil
+}
+
+func (s *fencedStore) Save(_ context.Context, cp record.Checkpoint) (record.Checkpoint, error) {
+	s.saves++
+	return cp, &record.FencedError{Name: cp.Name, Owner: "another"}
+}
+
+// I1: a process that was stopped for long and wakes up with messages in hand finds out that the route is another's before it writes.
+func TestAProcessThatWakesUpAsksForItsLeaseBeforeItWrites(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &fencedStore{}
+		l, err := NewStreamLink("r", nil, nil, store, StreamConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &streamRun{l: l, marks: newStreamMarks(10, nil), saved: time.Now(), dst: StreamInfo{Size: 1000}}
+		if err := r.makeRoom(t.Context(), 1, 100); err != nil || store.saves != 0 {
+			t.Errorf("within the lease: %v after %d saves", err, store.saves)
+		}
+		time.Sleep(streamLease + time.Second)
+		if err := r.makeRoom(t.Context(), 1, 100); !errors.As(err, new(*record.FencedError)) {
+			t.Errorf("after the lease: %v, want *FencedError", err)
+		}
+		r.saved, r.unsavedDocs, r.unsavedBytes = time.Now(), 4, 450
+		if err := r.makeRoom(t.Context(), 1, 60); !errors.As(err, new(*record.FencedError)) {
+			t.Errorf("where a write could evict what the checkpoint has not passed: %v, want a save", err)
+		}
+	})
+}

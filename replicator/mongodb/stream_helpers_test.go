@@ -234,7 +234,9 @@ func (o *streamObserver) open(token bson.Raw) {
 		opts.SetResumeAfter(token)
 	}
 	for end := time.Now().Add(streamPatience); ; time.Sleep(50 * time.Millisecond) {
-		cs, err := o.coll.Watch(o.t.Context(), mongo.Pipeline{{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}}}}}, opts)
+		ctx, cancel := context.WithTimeout(o.t.Context(), 5*time.Second) // the server may be frozen
+		cs, err := o.coll.Watch(ctx, mongo.Pipeline{{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}}}}}, opts)
+		cancel()
 		if err == nil {
 			o.cs = cs
 			return
@@ -258,10 +260,12 @@ func (o *streamObserver) messages(n int) {
 
 // some takes what the server has, at most one.
 func (o *streamObserver) some() {
-	if !o.cs.TryNext(o.t.Context()) {
+	ctx, cancel := context.WithTimeout(o.t.Context(), 5*time.Second)
+	defer cancel()
+	if !o.cs.TryNext(ctx) {
 		if o.cs.Err() != nil { // the driver tries once
 			token := o.cs.ResumeToken()
-			_ = o.cs.Close(o.t.Context())
+			_ = o.cs.Close(ctx)
 			o.open(token)
 		}
 		return
