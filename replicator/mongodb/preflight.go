@@ -88,12 +88,12 @@ const (
 // Report is what a Preflight has found.
 type Report struct {
 	// Source and Target identify the deployments; Target is zero if none was given.
-	Source replicator.Identity `json:"source"`
-	Target replicator.Identity `json:"target"`
+	Source replicator.Identity
+	Target replicator.Identity
 	// Collections counts what would be copied, Documents and Bytes are the source's estimates of it.
-	Collections int   `json:"collections"`
-	Documents   int64 `json:"documents"`
-	Bytes       int64 `json:"bytes"`
+	Collections int
+	Documents   int64
+	Bytes       int64
 	// ReadRate is what the source gave in a short sample, in bytes a second, and CopyTime the estimate that follows from it and from
 	// AssumedRate; zero if there was nothing to read. OplogWindow is how far the source's oplog reaches back, zero if not known.
 	ReadRate    float64       `json:"read_bytes_per_second"`
