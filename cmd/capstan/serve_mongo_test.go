@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,7 +39,13 @@ func newRealDaemon(t *testing.T, options, more string) *realDaemon {
 	d.source = set.DB(t)
 	d.name = d.source.Name()
 	d.target = d.source.Client().Database(d.name + "_copy")
-	t.Cleanup(func() { mongotest.Drop(t, d.target) })
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := d.target.Drop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 	socket := "unix:" + filepath.Join(dir, "admin.sock")
 	d.client = admin.NewClient(socket)
 	text := fmt.Sprintf(`admin: {listen: '%s', token: %s}
