@@ -88,7 +88,8 @@ func serve(ctx context.Context, env *environ, cmd *cobra.Command) error {
 	}
 	s.status = admin.ConfigStatus{Path: d.Path, Loaded: time.Now(), Paused: d.Paused}
 	cfg := s.supervision(d)
-	cfg.Paused, cfg.Redact, cfg.Logger, cfg.Hooks = d.Paused, config.Redact, s.log, s.metrics.Hooks()
+	cfg.Paused, cfg.Logger, cfg.Hooks = d.Paused, s.log, s.metrics.Hooks()
+	cfg.Redact = func(text string) string { return config.Redact(withoutDump(text)) } // I10
 	if s.routes, err = daemon.New(cfg); err != nil {
 		return err
 	}

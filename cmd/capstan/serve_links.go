@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/seed-12ef14e5/capstan/failover"
 	"github.com/seed-12ef14e5/capstan/internal/config"
 	"github.com/seed-12ef14e5/capstan/internal/daemon"
 	"github.com/seed-12ef14e5/capstan/record"
@@ -22,13 +23,15 @@ func newMongoLink(env *environ, r config.Route, t config.Target, b daemon.Begin)
 	if err != nil {
 		return nil, nil, err
 	}
+	// The layers try again for minutes before the link hears of it.
+	layers := failover.Config{Hooks: failover.Hooks{OnRetry: func(r failover.Retry) { b.Hooks.OnRetry(r.Err) }}}
 	if r.Stream != "" {
 		from, to, err := streamNames(r)
 		if err != nil {
 			return nil, nil, err
 		}
 		link, closeRoute, err := mongodb.OpenStreamRoute(source, target, from, to, mongodb.StreamRouteConfig{
-			Route: r.Link(t),
+			Route: r.Link(t), Failover: layers,
 			Link: replicator.StreamConfig{
 				Owner: owner(), Existing: replicator.Existing(r.Existing), Resync: b.Resync, Paused: b.Paused,
 				SaveEvery: r.SaveEvery, Logger: env.log, Hooks: b.Hooks,
@@ -44,7 +47,7 @@ func newMongoLink(env *environ, r config.Route, t config.Target, b daemon.Begin)
 		Paused: b.Paused, Resync: b.Resync, Stay: true, Shared: r.Shared, KeepTTL: r.KeepTTL,
 		Workers: r.Workers, Readers: r.Readers, Window: r.Window, Batch: r.Batch, SaveEvery: r.SaveEvery, MaxLetters: r.MaxLetters,
 		Logger: env.log, Hooks: b.Hooks,
-	}, mongodb.RouteConfig{Logger: env.log})
+	}, mongodb.RouteConfig{Logger: env.log, Failover: layers})
 	if err != nil {
 		return nil, nil, err
 	}

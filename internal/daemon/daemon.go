@@ -45,7 +45,8 @@ type Begin struct {
 	Paused bool
 	// Resync: somebody asked for a resync while it did not run, so a lost position is no reason to stop.
 	Resync bool
-	// Hooks are the Link's.
+	// Hooks are the Link's; every one but OnPhase and OnLetter is set. OnRetry may be called by what the Link reads and writes through, too: it tries
+	// again for minutes before the Link hears of it.
 	Hooks replicator.Hooks
 }
 
@@ -86,7 +87,7 @@ type Config struct {
 	RestartMax time.Duration
 	// Paused starts every route paused.
 	Paused bool
-	// Redact hides secrets in what servers say. nil: nothing is hidden.
+	// Redact makes what servers and drivers say fit to be shown: without secrets. nil: it is shown as it is.
 	Redact func(string) string
 	// Logger takes what an operator wants to know. The zero Logger is silent.
 	Logger zerolog.Logger

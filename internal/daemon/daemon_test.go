@@ -320,6 +320,32 @@ func TestARouteThatStartsPausedStaysSoUntilItHasStoredThat(t *testing.T) {
 	})
 }
 
+func TestWhatARouteTriesInVainIsShownAndSettles(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var f factory
+		f.start = func(l *fakeLink) { l.status.Phase = replicator.PhaseStarting }
+		s, stop := running(t, Config{}, f.route("a", ""))
+		retry := f.last(t).begin.Hooks.OnRetry
+		retry(errors.New("connection refused"))
+		if got := s.Routes()[0].LastError; got != "connection refused" || s.Settled() {
+			t.Errorf("got %q; settled by a single error: %t", got, s.Settled())
+		}
+		time.Sleep(time.Minute)
+		if got := s.Routes()[0].LastError; got != "" {
+			t.Errorf("a minute later: %q", got)
+		}
+		for range 4 {
+			retry(errors.New("connection refused"))
+			time.Sleep(2 * time.Second)
+		}
+		if !s.Settled() || s.Ready() {
+			t.Error("a side that is away holds up the start for ever, or the route is well")
+		}
+		_ = stop()
+	})
+}
+
 func TestSecretsOfServersErrorsAreHidden(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -110,6 +110,9 @@ func (u *unit) status() RouteStatus {
 			s.Failures = 0
 		}
 		u.notice(s.Status)
+		if t := u.trouble; s.LastError == "" && t.err != nil && time.Since(t.last) < troubleFor {
+			s.LastError = t.err.Error()
+		}
 	} else if u.err != nil {
 		s.Again = !u.final
 		s.Reason = u.err.Error()

@@ -15,8 +15,20 @@ import (
 	"github.com/seed-12ef14e5/capstan/replicator"
 )
 
-// closeTimeout bounds what closes a Link's connections.
-const closeTimeout = 5 * time.Second
+const (
+	// closeTimeout bounds what closes a Link's connections.
+	closeTimeout = 5 * time.Second
+	// troubleFor is how long an error that was tried again after is shown: while a side is away, the next one comes sooner.
+	troubleFor = 10 * time.Second
+	// settledAfter is how long a route that was never connected must try in vain until it counts as failed visibly.
+	settledAfter = 5 * time.Second
+)
+
+// trouble is what a Link, or what it reads and writes through, tries again after.
+type trouble struct {
+	err         error
+	since, last time.Time
+}
 
 // unit runs one route: one Link after the other.
 type unit struct {
@@ -38,6 +50,7 @@ type unit struct {
 	progress *atomic.Bool
 	// settled is true once the route was connected on both sides, or failed visibly; connected without the latter.
 	settled, connected bool
+	trouble            trouble
 	// paused is true if the former run was paused when it ended.
 	paused bool
 	// wake ends the wait between two runs; request is what was asked for then.
@@ -194,7 +207,9 @@ func (u *unit) notice(s replicator.Status) {
 	default:
 		u.connected = true
 	}
-	u.settled = u.settled || u.connected || s.Phase == replicator.PhaseFailed || s.LastError != ""
+	t := u.trouble
+	vain := t.err != nil && t.last.Sub(t.since) >= settledAfter
+	u.settled = u.settled || u.connected || s.Phase == replicator.PhaseFailed || s.LastError != "" || vain
 }
 
 // wasPaused reports whether a run that failed is followed by a paused one: it was paused (a route for a stream does not store
@@ -224,6 +239,11 @@ func (u *unit) hooks(progress *atomic.Bool) replicator.Hooks {
 			applied(ops, behind)
 		}
 	}
+	retried := h.OnRetry
+	h.OnRetry = func(err error) {
+		u.troubled(err, time.Now())
+		call(retried, err)
+	}
 	var first atomic.Pointer[record.Position]
 	h.OnSaved = func(p record.Position) {
 		// The first is what was stored before.
@@ -233,6 +253,16 @@ func (u *unit) hooks(progress *atomic.Bool) replicator.Hooks {
 		call(saved, p)
 	}
 	return h
+}
+
+// troubled notes an error that is tried again after.
+func (u *unit) troubled(err error, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if now.Sub(u.trouble.last) > troubleFor {
+		u.trouble.since = now
+	}
+	u.trouble.err, u.trouble.last = err, now
 }
 
 // failure returns why the route is not well, nil if it is.
