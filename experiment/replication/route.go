@@ -55,7 +55,7 @@ func CapstanProgram(path string, more ...string) Program {
 	return Program{
 		Path: path,
 		Args: func(p *Pair, r Route) []string {
-			return append(append([]string{"replicate", "--route", r.Name}, sideArgs(p, r)...), more...)
+			return append(append([]string{"replicate", "--name", r.Name}, sideArgs(p, r)...), more...)
 		},
 		Memory: openMemory,
 	}

@@ -3,7 +3,6 @@ package replication
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -64,26 +63,3 @@ func TestTheControlIsFoundUnequal(t *testing.T) {
 		t.Errorf("%s, %v", b, err)
 	}
 }
-
-func TestRandomRunsEndEqual(t *testing.T) {
-	t.Parallel()
-	mongotest.Mongod(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := CapstanProgram("env")
-	args := program.Args
-	program.Args = func(p *Pair, r Route) []string { return append([]string{standInEnv + "=1", self}, args(p, r)...) }
-	run, err := Seeds(t.Context(), SeedsConfig{Seeds: seedsOf(t), First: firstOf(t), Length: 3 * time.Second, Ops: 800, Documents: 3000, Program: program, Keep: keepOf(t),
-		Verify: VerifyWithPackage, NoFaults: os.Getenv("NOFAULTS") != "", Without: strings.FieldsFunc(os.Getenv("WITHOUT"), func(r rune) bool { return r == ',' }), Done: func(s *Seed) { t.Logf("%+v", *s) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(run.Unequal) > 0 {
-		t.Errorf("not equal: seeds %v", run.Unequal)
-	}
-}
-func seedsOf(*testing.T) int    { n, _ := strconv.Atoi(os.Getenv("SEEDS")); return max(n, 1) }
-func firstOf(*testing.T) uint64 { n, _ := strconv.Atoi(os.Getenv("FIRST")); return uint64(max(n, 1)) }
-func keepOf(*testing.T) string  { return "/tmp/w/bench/replicate-out" }
