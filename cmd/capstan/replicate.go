@@ -34,6 +34,8 @@ longer matches is deleted at the destination.
 TTL indexes are created with the longest time there is, so that nothing expires at the destination by itself (the source's
 expirations are replicated); "capstan replicate finalize" gives them their own time when the destination takes over.
 
+--dry-run connects to both sides, lists what will and will not be replicated, and changes nothing; code 1 if something is in the way.
+
 --stream NAMESPACE replicates one stream, a capped collection, instead: its order is kept, and the source need not be a
 replica set.
 
@@ -41,18 +43,19 @@ capstan verify compares both sides, also while a route works. capstan serve runs
 
 const replicateExample = `  capstan replicate --source-uri mongodb://a1,a2,a3/?replicaSet=a --target-uri mongodb://b1/?replicaSet=b --include 'shop.*'
   capstan replicate --source-uri "$A" --target-uri "$B" --include shop --filter 'shop.orders={"status": "open"}' --rename shop=archive
+  capstan replicate --source-uri "$A" --target-uri "$B" --include 'shop.*' --dry-run
   capstan replicate --source-uri "$A" --target-uri "$B" --stream ops.events`
 
 // replicateOptions are the flags of replicate beside those of the two sides.
 type replicateOptions struct {
 	name                     string
 	existing, onLost, until  string
-	stream                   string
+	stream, output           string
 	workers, readers, window int
 	letters                  int
 	save                     time.Duration
 	resync, takeOver, shared bool
-	keepTTL                  bool
+	keepTTL, dryRun          bool
 }
 
 func newReplicateCmd(env *environ) *cobra.Command {
@@ -82,6 +85,7 @@ func newReplicateCmd(env *environ) *cobra.Command {
 		return replicate(cmd.Context(), env, st, o)
 	}
 	o.register(cmd)
+	cmd.AddCommand(newReplicateControls(env)...)
 	return cmd
 }
 
@@ -100,6 +104,8 @@ func (o *replicateOptions) register(cmd *cobra.Command) {
 	fl.IntVar(&o.window, "window", 0, fmt.Sprintf("documents of the copy to look at with one read (default %d, %d with a filter)", replicator.DefaultWindow, replicator.FilteredWindow))
 	fl.IntVar(&o.letters, "max-dead-letters", replicator.DefaultMaxLetters, "documents that may be set aside before the route fails (-1: none)")
 	fl.DurationVar(&o.save, "save-every", replicator.DefaultSaveEvery, "how often the checkpoint is stored")
+	fl.BoolVar(&o.dryRun, "dry-run", false, "list what will and will not be replicated, and change nothing")
+	fl.StringVar(&o.output, "output", outputText, "text or json, for --dry-run")
 	fl.StringVar(&o.stream, "stream", "", "replicate this stream, DATABASE.COLLECTION, instead of collections")
 }
 
@@ -115,7 +121,8 @@ func (o *replicateOptions) check() error {
 	return errors.Join(
 		oneOf("existing", o.existing, "refuse", "merge", "drop"),
 		oneOf("on-lost", o.onLost, "stop", "resync"),
-		oneOf("until", o.until, "", "copied", "live"))
+		oneOf("until", o.until, "", "copied", "live"),
+		oneOf("output", o.output, outputText, outputJSON))
 }
 
 func (o *replicateOptions) config(env *environ, st sourceTarget) replicator.Config {
@@ -131,7 +138,10 @@ func replicate(ctx context.Context, env *environ, st sourceTarget, o replicateOp
 	if err := st.reach(ctx); err != nil {
 		return err
 	}
-	if o.stream != "" {
+	switch {
+	case o.dryRun:
+		return replicateDryRun(ctx, env, st, o)
+	case o.stream != "":
 		return replicateStream(ctx, env, st, o)
 	}
 	route, err := mongodb.OpenRoute(st.Source, st.Target, o.name, o.config(env, st), mongodb.RouteConfig{Logger: env.log})
