@@ -24,6 +24,18 @@ func (t Timestamp) Compare(u Timestamp) int {
 	return cmp.Or(cmp.Compare(t.T, u.T), cmp.Compare(t.I, u.I))
 }
 
+// Prev returns the timestamp just before t. The token of a change stream that has only been opened carries the time of the last
+// operation plus one increment, which no server has reached yet: what a read must have seen is the time before.
+func (t Timestamp) Prev() Timestamp {
+	switch {
+	case t.I > 0:
+		t.I--
+	case t.T > 0:
+		t.T--
+	}
+	return t
+}
+
 // ID is the value of a document's _id, of any BSON type. It is comparable with == and usable as a
 // map key; two IDs are equal when type and bytes are equal (so 7 and int64 7 are two IDs, as the
 // bytes that MongoDB sends tell them apart). The zero ID is no _id at all.

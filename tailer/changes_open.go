@@ -42,7 +42,7 @@ func (l *changeLoop) choose(ctx context.Context) (client *mongo.Client, done fun
 	if t, i, ok := raw.Lookup("operationTime").TimestampOK(); ok && l.end.IsZero() {
 		l.end = record.Timestamp{T: t, I: i}
 	}
-	l.replicaSet = set && !l.direct
+	l.replicaSet, l.onPrimary = set && !l.direct, primary
 	nothing := func(context.Context) {}
 	switch {
 	case l.direct:
@@ -133,7 +133,7 @@ func (l *changeLoop) stage(ctx context.Context, client *mongo.Client) (bson.D, e
 	switch {
 	case l.start.Where == record.Latest:
 		return d, nil
-	case l.start.Where == record.Earliest, l.start.Where == record.After && after.IsZero():
+	case l.earliest():
 		var err error
 		if at, err = l.oldest(ctx, client); err != nil {
 			return nil, err

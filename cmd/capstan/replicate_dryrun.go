@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/seed-12ef14e5/capstan/internal/config"
 	"github.com/seed-12ef14e5/capstan/replicator"
 	"github.com/seed-12ef14e5/capstan/replicator/mongodb"
+	"github.com/seed-12ef14e5/capstan/scope"
 )
 
 // preflightJSON is a report in JSON output: one object. Times are in seconds.
@@ -99,5 +101,27 @@ func preflightText(r mongodb.Report) string {
 	return b.String()
 }
 
-// visible is text that cannot move a terminal's cursor.
-func visible(s string) string { return string(appendVisible(nil, s)) }
+// replicateDryRun looks at both sides and says what a route would meet.
+func replicateDryRun(ctx context.Context, env *environ, st sourceTarget, o replicateOptions) error {
+	if o.stream != "" {
+		return usageError("--dry-run is for collections, not for --stream")
+	}
+	set, err := scope.Compile(st.Scope)
+	if err != nil {
+		return err
+	}
+	src, err := mongodb.NewSource(st.Source, mongodb.SourceConfig{Logger: env.log})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		_ = src.Close(cctx) // nothing is in progress
+	}()
+	report, err := mongodb.Preflight(ctx, src, st.Target, set, mongodb.PreflightConfig{Existing: replicator.Existing(o.existing), KeepTTL: o.keepTTL})
+	if err != nil {
+		return err
+	}
+	return printPreflight(env, report, o.output)
+}

@@ -53,8 +53,8 @@ var rows = []row{
 	{24, "LockTimeout", "a lock was not granted in time", WriteUnknown, WriteNotSent, ReadRetry, TailReopen, false},
 	{46, "LockBusy", "a lock is held by another operation", WriteUnknown, WriteNotSent, ReadRetry, TailReopen, false},
 	{112, "WriteConflict", "the storage engine saw a conflicting write", WriteNotSent, WriteNotSent, ReadRetry, TailReopen, false},
-	{217, "IncompleteTransactionHistory", "the session's history was truncated", WriteUnknown, WriteUnknown, ReadRetry, TailReopen, false},
-	{225, "TransactionTooOld", "a newer transaction number was used in the session", WriteUnknown, WriteUnknown, ReadRetry, TailReopen, false},
+	{codeHistoryIncomplete, "IncompleteTransactionHistory", "the session's history was truncated", WriteUnknown, WriteUnknown, ReadRetry, TailReopen, false},
+	{codeTransactionTooOld, "TransactionTooOld", "a newer transaction number was used in the session", WriteUnknown, WriteUnknown, ReadRetry, TailReopen, false},
 	{codeOutOfDiskSpace, "OutOfDiskSpace", "the server's disk is full", WriteUnknown, WriteNotSent, ReadRetry, TailReopen, false},
 
 	// The collection is not what it was.
@@ -95,6 +95,7 @@ var rows = []row{
 	{54, "NotSingleValueField", "a field must hold one value", WriteStop, WriteRejected, ReadStop, TailRefused, true},
 	{55, "InvalidDBRef", "a DBRef is malformed", WriteStop, WriteRejected, ReadStop, TailRefused, true},
 	{56, "EmptyFieldName", "a field name is empty", WriteStop, WriteRejected, ReadStop, TailRefused, true},
+	{codeImmutableField, "ImmutableField", "an update would change the _id", WriteStop, WriteRejected, ReadStop, TailRefused, true},
 	{57, "DottedFieldName", "a field name holds a dot", WriteStop, WriteRejected, ReadStop, TailRefused, true},
 
 	// The command, or the server's configuration.
@@ -121,6 +122,13 @@ const (
 	codeInvalidOptions            = 72
 	codeInvalidSetConfig          = 93
 	codeMaxTimeMSExpired          = 50
+	codeImmutableField            = 66
+	codeIndexNotFound             = 27
+	codeIndexExists               = 68
+	codeIndexOptionsConflict      = 85
+	codeIndexKeySpecsConflict     = 86
+	codeCannotConvertIndex        = 359
+	codeTooLargeForCache          = 388
 	codeUnknownReplWriteConcern   = 79
 	codeUnsatisfiableWriteConcern = 100
 	codeValidation                = 121
@@ -133,6 +141,8 @@ const (
 	codeFatalChangeStream         = 280
 	codeHistoryLost               = 286
 	codeUUIDMismatch              = 361
+	codeHistoryIncomplete         = 217
+	codeTransactionTooOld         = 225
 	codeAtlas                     = 8000
 	codeObjectTooLarge            = 10334
 	codeOutOfDiskSpace            = 14031

@@ -2,6 +2,7 @@ package mongodb
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -201,6 +202,37 @@ func (s *Source) all(ctx context.Context, db, name string, cmd bson.D) ([]bson.R
 		return cur.Err()
 	})
 	return docs, err
+}
+
+// maxRenames is how many renames of a collection one call follows.
+const maxRenames = 8
+
+// named runs do with a collection's name, and again with its present name when the server says that the collection with the UUID was
+// renamed (within its database, as another database means a copy with another UUID). Otherwise a read would find another collection under
+// the name, or nothing, and take it for the whole.
+func (s *Source) named(ns record.Namespace, do func(ns record.Namespace) error) error {
+	var err error
+	for range maxRenames {
+		err = do(ns)
+		name, moved := mongoerr.ActualCollection(err)
+		switch {
+		case !moved:
+			return err
+		case name == "":
+			return fmt.Errorf("%s: %w", ns, replicator.ErrGone)
+		}
+		ns.Coll = name
+	}
+	return err
+}
+
+// withUUID adds a collection's UUID to a command: the server then refuses it for any other collection of the name.
+func withUUID(cmd bson.D, uuid string) bson.D {
+	raw, err := hex.DecodeString(uuid)
+	if err != nil || len(raw) == 0 {
+		return cmd
+	}
+	return append(cmd, bson.E{Key: "collectionUUID", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: raw}})
 }
 
 // closeTimeout bounds giving up a cursor, also when the attempt's time is over.

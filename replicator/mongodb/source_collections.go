@@ -87,7 +87,7 @@ func (s *Source) listCollections(ctx context.Context, db string, set *scope.Set,
 		if !set.Matches(c.Name) {
 			continue
 		}
-		if o, ok := doc.Lookup("options").DocumentOK(); ok && !emptyDocument(o) {
+		if o, ok := doc.Lookup("options").DocumentOK(); ok && !isEmpty(o) {
 			c.Options = o
 		}
 		if _, id, ok := doc.Lookup("info", "uuid").BinaryOK(); ok {

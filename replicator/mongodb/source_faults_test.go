@@ -91,7 +91,7 @@ func TestSecondariesAreReadWhileThereIsNoPrimary(t *testing.T) {
 	want := stored(t, coll, bson.D{})
 	at := now(t, p)
 	eventually(t, "a secondary has everything", func() bool {
-		docs, err := s.Fetch(ctx, c.Name, []bson.RawValue{want[0].Lookup("_id")}, nil, at)
+		docs, err := s.Fetch(ctx, c.Name, "", []bson.RawValue{want[0].Lookup("_id")}, nil, at)
 		return err == nil && len(docs) == 1
 	})
 	// Without a majority there is no primary, and what it had is still known to be committed.

@@ -18,12 +18,17 @@ const (
 
 // Fetch implements replicator.Source. It returns a document once, also if ids name it twice by numbers of
 // different types.
-func (s *Source) Fetch(ctx context.Context, ns record.Namespace, ids []bson.RawValue, filter bson.Raw, at record.Timestamp) ([]bson.Raw, error) {
+func (s *Source) Fetch(ctx context.Context, ns record.Namespace, uuid string, ids []bson.RawValue, filter bson.Raw, at record.Timestamp) ([]bson.Raw, error) {
 	var docs []bson.Raw
 	chunks := 0
 	for len(ids) > 0 {
 		n := fetchChunk(ids)
-		part, read, err := s.fetch(ctx, ns, ids[:n], filter, at)
+		var part []bson.Raw
+		var read int
+		err := s.named(ns, func(now record.Namespace) (err error) {
+			part, read, err = s.fetch(ctx, now, uuid, ids[:n], filter, at)
+			return err
+		})
 		if err != nil {
 			return nil, needs(err, "read documents of "+ns.String(), "read on the database "+ns.DB)
 		}
@@ -53,13 +58,14 @@ func fetchChunk(ids []bson.RawValue) int {
 }
 
 // fetch reads the documents of the first of ids, as many as a reply holds, and says how many of ids that were.
-func (s *Source) fetch(ctx context.Context, ns record.Namespace, ids []bson.RawValue, filter bson.Raw, at record.Timestamp) (docs []bson.Raw, read int, err error) {
+func (s *Source) fetch(ctx context.Context, ns record.Namespace, uuid string, ids []bson.RawValue, filter bson.Raw, at record.Timestamp) (docs []bson.Raw, read int, err error) {
 	n := len(ids)
 	for {
 		more := false
 		err = s.read(ctx, ns.DB, ns.String(), func(ctx context.Context, _ int, d *mongo.Database) (err error) {
 			cmd := bson.D{{Key: "find", Value: ns.Coll}, {Key: "filter", Value: among(ids[:n], filter)}, {Key: "readConcern", Value: majorityAfter(at)},
 				{Key: "batchSize", Value: n + 1}}
+			cmd = withUUID(cmd, uuid)
 			docs, more, err = firstBatch(ctx, d, s.pref, cmd, 0)
 			if err != nil && n > 1 && tooMuch(err) {
 				n = (n + 1) / 2
@@ -76,7 +82,7 @@ func (s *Source) fetch(ctx context.Context, ns record.Namespace, ids []bson.RawV
 // among selects the documents with one of the ids that match filter.
 func among(ids []bson.RawValue, filter bson.Raw) bson.D {
 	in := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
-	if emptyDocument(filter) {
+	if isEmpty(filter) {
 		return in
 	}
 	return bson.D{{Key: "$and", Value: bson.A{in, filter}}}

@@ -107,7 +107,7 @@ func (s *scan) naturally(ctx context.Context, r replicator.Range, at place, docs
 	if s.filter == nil {
 		return s.w, nil
 	}
-	matching, err := s.src.Fetch(ctx, s.ns, ids, s.filter, s.at)
+	matching, err := s.src.Fetch(ctx, s.ns, s.uuid, ids, s.filter, s.at)
 	if err != nil {
 		return s.w, err
 	}
@@ -188,7 +188,7 @@ func (s *scan) gone(ctx context.Context, id record.ID) (bool, error) {
 	if id.IsZero() {
 		return false, nil
 	}
-	reply, err := s.src.command(ctx, s.ns.DB, s.ns.String(), (&scan{src: s.src, ns: s.ns, at: s.at}).find(
+	reply, err := s.src.command(ctx, s.ns.DB, s.ns.String(), (&scan{src: s.src, ns: s.ns, uuid: s.uuid, at: s.at}).find(
 		bson.D{{Key: "_id", Value: bson.D{{Key: "$eq", Value: id.RawValue()}}}}, bson.E{Key: "projection", Value: byID},
 		bson.E{Key: "limit", Value: 1}, bson.E{Key: "singleBatch", Value: true}))
 	if err != nil {

@@ -143,8 +143,13 @@ func ranges(bounds []record.ID) []replicator.Range {
 // splitNatural returns the range of a capped collection, which ends at the newest document: what comes later is a change. The
 // member that answers must not be behind the position that the changes begin at.
 func (s *Source) splitNatural(ctx context.Context, c replicator.Collection) ([]replicator.Range, error) {
-	reply, err := s.command(ctx, c.Name.DB, c.Name.String(), bson.D{{Key: "find", Value: c.Name.Coll}, {Key: "sort", Value: bson.D{{Key: "$natural", Value: -1}}},
-		{Key: "projection", Value: byID}, {Key: "limit", Value: 1}, {Key: "singleBatch", Value: true}, {Key: "readConcern", Value: majorityAfter(s.floor())}})
+	var reply bson.Raw
+	err := s.named(c.Name, func(ns record.Namespace) (err error) {
+		cmd := bson.D{{Key: "find", Value: ns.Coll}, {Key: "sort", Value: bson.D{{Key: "$natural", Value: -1}}}, {Key: "projection", Value: byID},
+			{Key: "limit", Value: 1}, {Key: "singleBatch", Value: true}, {Key: "readConcern", Value: majorityAfter(s.floor())}}
+		reply, err = s.command(ctx, ns.DB, ns.String(), withUUID(cmd, c.UUID))
+		return err
+	})
 	if err != nil {
 		return nil, needs(err, "split "+c.Name.String(), "read on the database "+c.Name.DB)
 	}

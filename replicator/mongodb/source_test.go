@@ -318,7 +318,7 @@ func TestAReadWaitsUntilTheMemberIsNotOlderThanAsked(t *testing.T) {
 		must(t, err)
 		// The primary's own time: the secondary must wait for it.
 		p := newSource(t, d.Options(), mongodb.SourceConfig{})
-		docs, err := s.Fetch(ctx, c.Name, []bson.RawValue{raw(t, bson.D{{Key: "v", Value: 1000 + i}}).Lookup("v")}, nil, now(t, p))
+		docs, err := s.Fetch(ctx, c.Name, "", []bson.RawValue{raw(t, bson.D{{Key: "v", Value: 1000 + i}}).Lookup("v")}, nil, now(t, p))
 		must(t, err)
 		if len(docs) != 1 {
 			t.Fatalf("document %d is not seen by a read that waits for it", i)

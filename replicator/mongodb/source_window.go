@@ -37,35 +37,38 @@ func (s *Source) Window(ctx context.Context, c replicator.Collection, r replicat
 	if limit < 1 {
 		return replicator.Window{}, fmt.Errorf("read a window of %s: limit is %d, must be at least 1", c.Name, limit)
 	}
-	scan := &scan{src: s, ns: c.Name, at: at, filter: filter, from: r.At, to: r.To, limit: limit, w: replicator.Window{At: r.At}}
-	if scan.from.IsZero() {
-		scan.from = r.From
-	}
-	if emptyDocument(filter) {
-		scan.filter = nil
+	if isEmpty(filter) {
+		filter = nil
 	}
 	var w replicator.Window
-	var err error
-	switch {
-	case r.Natural:
-		w, err = scan.natural(ctx, r)
-	case scan.filter != nil:
-		w, err = scan.filtered(ctx)
-	default:
-		w, err = scan.everything(ctx)
-	}
+	err := s.named(c.Name, func(ns record.Namespace) (err error) {
+		scan := &scan{src: s, ns: ns, uuid: c.UUID, at: at, filter: filter, from: r.At, to: r.To, limit: limit, w: replicator.Window{At: r.At}}
+		if scan.from.IsZero() {
+			scan.from = r.From
+		}
+		switch {
+		case r.Natural:
+			w, err = scan.natural(ctx, r)
+		case scan.filter != nil:
+			w, err = scan.filtered(ctx)
+		default:
+			w, err = scan.everything(ctx)
+		}
+		return err
+	})
 	if err != nil {
 		return replicator.Window{}, needs(err, "copy "+c.Name.String(), "read on the database "+c.Name.DB)
 	}
 	return w, nil
 }
 
-func emptyDocument(d bson.Raw) bool { return len(d) <= 5 }
+func isEmpty(d bson.Raw) bool { return len(d) <= 5 }
 
 // scan reads one window. It is for one goroutine.
 type scan struct {
 	src      *Source
 	ns       record.Namespace
+	uuid     string
 	at       record.Timestamp
 	filter   bson.Raw
 	from, to record.ID // exclusive, inclusive
@@ -88,7 +91,8 @@ func bounds(from, to record.ID) bson.D {
 
 // find returns a find command with the window's read concern.
 func (s *scan) find(filter bson.D, more ...bson.E) bson.D {
-	return append(bson.D{{Key: "find", Value: s.ns.Coll}, {Key: "filter", Value: filter}, {Key: "readConcern", Value: majorityAfter(s.at)}}, more...)
+	cmd := bson.D{{Key: "find", Value: s.ns.Coll}, {Key: "filter", Value: filter}, {Key: "readConcern", Value: majorityAfter(s.at)}}
+	return append(withUUID(cmd, s.uuid), more...)
 }
 
 // except returns a filter that lets everything pass but id, and what the window's own filter does not.

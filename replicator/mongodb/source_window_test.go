@@ -1,6 +1,7 @@
 package mongodb_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -248,26 +249,37 @@ func TestDocumentsOf16MBAreReadOnceAndInWindowsThatFitIntoMemory(t *testing.T) {
 	for i := range 8 {
 		ids = append(ids, raw(t, bson.D{{Key: "v", Value: i}}).Lookup("v"))
 	}
-	docs, err := s.Fetch(t.Context(), c.Name, ids, nil, at)
+	docs, err := s.Fetch(t.Context(), c.Name, "", ids, nil, at)
 	must(t, err)
 	if len(docs) != 8 {
 		t.Errorf("%d documents were fetched, want 8", len(docs))
 	}
 }
 
-func TestACollectionThatIsGoneIsAnEmptyRange(t *testing.T) {
+func TestACollectionThatIsGoneIsSaidAndOneThatWasRenamedIsRead(t *testing.T) {
 	t.Parallel()
 	d, db := database(t)
 	fill(t, db.Collection("c"), 10, 10)
 	s := newSource(t, d.Options(), mongodb.SourceConfig{})
 	c := describe(t, s, db.Collection("c"))
-	must(t, db.Collection("c").Drop(t.Context()))
-	for _, filter := range []bson.Raw{nil, raw(t, bson.D{{Key: "k", Value: 1}})} {
-		w, err := s.Window(t.Context(), c, replicator.Range{At: record.NewID()}, 100, filter, now(t, s))
+	filters := []bson.Raw{nil, raw(t, bson.D{{Key: "k", Value: bson.D{{Key: "$exists", Value: false}}}})}
+	must(t, d.DB(t).Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "renameCollection", Value: db.Name() + ".c"}, {Key: "to", Value: db.Name() + ".other"}}).Err())
+	fill(t, db.Collection("c"), 3, 10) // another collection under the name
+	for _, filter := range filters {
+		w, err := s.Window(t.Context(), c, replicator.Range{}, 100, filter, now(t, s))
 		must(t, err)
-		if len(w.Documents) > 0 || !w.Done {
-			t.Errorf("a window of a dropped collection: %d documents, done %v", len(w.Documents), w.Done)
+		if len(w.Documents) != 10 {
+			t.Errorf("a window of a renamed collection has %d documents, want 10", len(w.Documents))
 		}
+	}
+	must(t, db.Collection("other").Drop(t.Context()))
+	for _, filter := range filters {
+		if _, err := s.Window(t.Context(), c, replicator.Range{}, 100, filter, now(t, s)); !errors.Is(err, replicator.ErrGone) {
+			t.Errorf("a window of a dropped collection: %v, want ErrGone", err)
+		}
+	}
+	if _, err := s.Fetch(t.Context(), c.Name, c.UUID, []bson.RawValue{raw(t, bson.D{{Key: "v", Value: 1}}).Lookup("v")}, nil, now(t, s)); !errors.Is(err, replicator.ErrGone) {
+		t.Errorf("fetch from a dropped collection: %v, want ErrGone", err)
 	}
 }
 
@@ -295,10 +307,10 @@ func TestFetchReturnsThePresentVersionsOnce(t *testing.T) {
 	for _, id := range []any{5.0, int64(5), "none", 77} {
 		ids = append(ids, raw(t, bson.D{{Key: "v", Value: id}}).Lookup("v"))
 	}
-	docs, err := s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "c"}, ids, nil, at)
+	docs, err := s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "c"}, "", ids, nil, at)
 	must(t, err)
 	sameDocuments(t, docs, want)
-	docs, err = s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "c"}, ids, raw(t, bson.D{{Key: "k", Value: 2}}), at)
+	docs, err = s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "c"}, "", ids, raw(t, bson.D{{Key: "k", Value: 2}}), at)
 	must(t, err)
 	sameDocuments(t, docs, nil)
 	// Numbers of several types, in several commands.
@@ -309,10 +321,10 @@ func TestFetchReturnsThePresentVersionsOnce(t *testing.T) {
 	for i := range 3000 {
 		ids = append(ids, raw(t, bson.D{{Key: "v", Value: float64(i)}}).Lookup("v"))
 	}
-	docs, err = s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "many"}, ids, nil, at)
+	docs, err = s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "many"}, "", ids, nil, at)
 	must(t, err)
 	sameDocuments(t, docs, stored(t, db.Collection("many"), bson.D{}))
-	docs, err = s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "many"}, nil, nil, at)
+	docs, err = s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "many"}, "", nil, nil, at)
 	must(t, err)
 	sameDocuments(t, docs, nil)
 }
@@ -324,7 +336,7 @@ func TestFetchComparesByTheCollationOfTheCollection(t *testing.T) {
 	_, err := db.Collection("c").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "Street"}})
 	must(t, err)
 	s := newSource(t, d.Options(), mongodb.SourceConfig{})
-	docs, err := s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "c"}, []bson.RawValue{raw(t, bson.D{{Key: "v", Value: "STREET"}}).Lookup("v")}, nil, now(t, s))
+	docs, err := s.Fetch(t.Context(), record.Namespace{DB: db.Name(), Coll: "c"}, "", []bson.RawValue{raw(t, bson.D{{Key: "v", Value: "STREET"}}).Lookup("v")}, nil, now(t, s))
 	must(t, err)
 	if len(docs) != 1 {
 		t.Errorf("%d documents were fetched, want 1", len(docs))
