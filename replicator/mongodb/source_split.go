@@ -65,25 +65,32 @@ func (s *Source) Split(ctx context.Context, c replicator.Collection, n int) ([]r
 
 // steps returns n-1 _ids of c at about equal distances, fewer if c has fewer documents than estimated.
 func (s *Source) steps(ctx context.Context, c replicator.Collection, n int) ([]record.ID, error) {
-	at := &scan{src: s, ns: c.Name, limit: stepLength}
-	per := max(1, c.Documents/int64(n))
 	var ids []record.ID
+	err := s.named(c.Name, func(ns record.Namespace) (err error) {
+		ids, err = (&scan{src: s, ns: ns, uuid: c.UUID, limit: stepLength}).steps(ctx, n, max(1, c.Documents/int64(n)))
+		return err
+	})
+	return ids, err
+}
+
+// steps returns n-1 _ids, per documents apart, or fewer where the collection ends.
+func (s *scan) steps(ctx context.Context, n int, per int64) (ids []record.ID, err error) {
 	for len(ids) < n-1 {
 		for left := per; left > 0; {
 			var id record.ID
 			var looked int64
 			var paced bool
-			err := s.paced(ctx, c.Name, int(min(left, stepLength)), func(ctx context.Context, d *mongo.Database, k int) (err error) {
-				id, looked, err = at.inside(ctx, d, k)
+			err := s.src.paced(ctx, s.ns, int(min(left, stepLength)), func(ctx context.Context, d *mongo.Database, k int) (err error) {
+				id, looked, err = s.inside(ctx, d, k)
 				return err
 			}, &paced)
 			if err != nil || id.IsZero() {
 				return ids, err
 			}
-			at.from = id
+			s.from = id
 			left -= looked
 		}
-		ids = append(ids, at.from)
+		ids = append(ids, s.from)
 	}
 	return ids, nil
 }
