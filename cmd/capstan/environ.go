@@ -31,6 +31,8 @@ type environ struct {
 	stderr *lockedWriter
 	getenv func(string) string
 	stop   *stopper
+	// newLink makes the links of capstan serve.
+	newLink linkMaker
 
 	// Set by prepare, which runs before every subcommand.
 	settings config.Settings
@@ -39,26 +41,18 @@ type environ struct {
 	verbose  int  // -v, repeatable
 	color    bool // of stderr
 
+	// sides are the options of a command with a source and a target, which has no use for settings.URI.
+	sides []*options.ClientOptions
 }
 
 func newEnviron(stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) *environ {
-	return &environ{stdin: stdin, stdout: stdout, stderr: &lockedWriter{w: stderr}, getenv: getenv}
+	return &environ{stdin: stdin, stdout: stdout, stderr: &lockedWriter{w: stderr}, getenv: getenv, newLink: newMongoLink}
 }
 
 // prepare finds out the settings and builds the logger. It connects to nothing.
 func (e *environ) prepare(cmd *cobra.Command) error {
 	flags := cmd.Flags()
-	s, err := config.Load(config.Input{
-		Flag: func(name string) (string, bool) {
-			f := flags.Lookup(name)
-			if f == nil || !f.Changed {
-				return "", false
-			}
-			return f.Value.String(), true
-		},
-		Getenv: e.getenv,
-		Stdin:  e.stdin,
-	})
+	s, err := config.Load(e.input(cmd))
 	if err != nil {
 		return err
 	}
@@ -78,6 +72,21 @@ func (e *environ) prepare(cmd *cobra.Command) error {
 		e.note("warning: the password in --uri may be visible to system status programs such as ps; use CAPSTAN_URI, --uri-file or --uri - instead")
 	}
 	return nil
+}
+
+// input is where a command's settings come from.
+func (e *environ) input(cmd *cobra.Command) config.Input {
+	return config.Input{
+		Flag: func(name string) (string, bool) {
+			f := cmd.Flags().Lookup(name)
+			if f == nil || !f.Changed {
+				return "", false
+			}
+			return f.Value.String(), true
+		},
+		Getenv: e.getenv,
+		Stdin:  e.stdin,
+	}
 }
 
 // level is the log level: what was set, else what -q and -v ask for, else the default.
@@ -100,7 +109,12 @@ func (e *environ) level() string {
 // clientOptions returns fresh options for a client of the configured MongoDB. The libraries that own
 // a client set what they need on top.
 func (e *environ) clientOptions() (*options.ClientOptions, error) {
-	o := options.Client().ApplyURI(e.settings.URI.Text)
+	return clientOptionsOf("uri", e.settings.URI)
+}
+
+// clientOptionsOf returns fresh options for a client of the connection string uri, which the setting key holds.
+func clientOptionsOf(key string, uri config.Value) (*options.ClientOptions, error) {
+	o := options.Client().ApplyURI(uri.Text)
 	if o.ServerSelectionTimeout == nil {
 		o.SetServerSelectionTimeout(selectTimeout)
 	}
@@ -111,15 +125,15 @@ func (e *environ) clientOptions() (*options.ClientOptions, error) {
 		o.SetAppName("capstan")
 	}
 	if err := o.Validate(); err != nil {
-		return nil, &config.Error{Key: "uri", Source: e.settings.URI.Source, Err: e.parseError(err)}
+		return nil, &config.Error{Key: key, Source: uri.Source, Err: parseError(uri.Text, err)}
 	}
 	return o, nil
 }
 
 // parseError returns what the driver says about the connection string, unless that could quote a part
 // of its password, without any sign that Redact knows (I10).
-func (e *environ) parseError(err error) error {
-	switch uri := e.settings.URI.Text; {
+func parseError(uri string, err error) error {
+	switch {
 	case config.Redact(uri) == uri:
 		return err
 	case !config.HasPassword(uri):

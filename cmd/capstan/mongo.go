@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/seed-12ef14e5/capstan/checkpoint"
 	"github.com/seed-12ef14e5/capstan/failover"
@@ -27,25 +26,7 @@ func (e *environ) connect(ctx context.Context) (client *mongo.Client, closeClien
 	if err != nil {
 		return nil, nil, err
 	}
-	if client, err = mongo.Connect(opts); err != nil {
-		return nil, nil, err
-	}
-	closeClient = func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		_ = client.Disconnect(ctx) // nothing is in progress
-	}
-	// The longer deadline is for a server that is found and then silent.
-	probe, cancel := context.WithTimeout(ctx, selectTimeout+time.Second)
-	defer cancel()
-	if err := client.Ping(probe, readpref.Nearest()); err != nil {
-		closeClient()
-		if ctx.Err() != nil {
-			return nil, nil, context.Cause(ctx)
-		}
-		return nil, nil, &connectError{err}
-	}
-	return client, closeClient, nil
+	return connectTo(ctx, opts)
 }
 
 // connectError says that no server answered at the start.

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/seed-12ef14e5/capstan/internal/config"
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
@@ -43,23 +45,26 @@ const rootExample = `  capstan cluster up --members 3 --detach           # a rea
 // run executes one command line and returns the exit code. It blocks until the command has ended, or
 // for hardGrace after the second signal.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
-	env := newEnviron(stdin, stdout, stderr, getenv)
-	ctx, env.stop = newStopper(ctx)
-	defer env.stop.close()
-	root := newRootCmd(env)
+	return newEnviron(stdin, stdout, stderr, getenv).run(ctx, args)
+}
+
+func (e *environ) run(ctx context.Context, args []string) int {
+	ctx, e.stop = newStopper(ctx)
+	defer e.stop.close()
+	root := newRootCmd(e)
 	root.SetArgs(args)
 	result := make(chan error, 1) // 1: a command that outlives hardGrace still ends its goroutine
 	go func() { result <- root.ExecuteContext(ctx) }()
 	select {
 	case err := <-result:
-		return env.finish(err)
-	case <-env.stop.hard:
+		return e.finish(err)
+	case <-e.stop.hard:
 	}
 	select {
 	case <-result:
 	case <-time.After(hardGrace):
 	}
-	return exitCode(env.stop.cause)
+	return exitCode(e.stop.cause)
 }
 
 // finish says what went wrong, redacted (I10), and returns the exit code.
@@ -80,8 +85,11 @@ func (e *environ) finish(err error) int {
 	return code
 }
 
-// hasUser reports whether the connection string says who connects.
+// hasUser reports whether the connection string says who connects; where a command has two, whether both do.
 func (e *environ) hasUser() bool {
+	if len(e.sides) > 0 {
+		return !slices.ContainsFunc(e.sides, func(o *options.ClientOptions) bool { return o.Auth == nil })
+	}
 	o, err := e.clientOptions()
 	return err != nil || o.Auth != nil
 }
@@ -114,11 +122,15 @@ func newRootCmd(env *environ) *cobra.Command {
 		newProduceCmd(env),
 		newTailCmd(env),
 		newConsumeCmd(env),
+		newReplicateCmd(env),
+		newVerifyCmd(env),
 		newStreamCmd(env),
 		newCheckpointCmd(env),
 		newClusterCmd(env),
 		newDemoCmd(env),
 		newBenchCmd(env),
+		newServeCmd(env),
+		newStatusCmd(env),
 		newConfigCmd(env),
 		newVersionCmd(env),
 		newCompletionCmd(env),

@@ -77,12 +77,7 @@ type Input struct {
 // Load finds out the settings. It reads files, and standard input if the URI is "-"; it connects to
 // nothing. All errors are *Error.
 func Load(in Input) (Settings, error) {
-	if in.Flag == nil {
-		in.Flag = func(string) (string, bool) { return "", false }
-	}
-	if in.Getenv == nil {
-		in.Getenv = func(string) string { return "" }
-	}
+	in = in.withNone()
 	path := in.first("config", "", "", "")
 	var f file
 	if path.Text != "" {
@@ -111,8 +106,19 @@ func Load(in Input) (Settings, error) {
 		}
 	}
 	var err error
-	s.URI, s.ArgvSecret, err = in.uri(f, src)
+	s.URI, s.ArgvSecret, err = in.uri("uri", f.URI, f.URIFile, src, DefaultURI)
 	return s, err
+}
+
+// withNone fills what is nil with what finds nothing.
+func (in Input) withNone() Input {
+	if in.Flag == nil {
+		in.Flag = func(string) (string, bool) { return "", false }
+	}
+	if in.Getenv == nil {
+		in.Getenv = func(string) string { return "" }
+	}
+	return in
 }
 
 // EnvName derives a flag's environment variable: --log-level is CAPSTAN_LOG_LEVEL.
@@ -134,69 +140,77 @@ func (in Input) first(flag, fromFile, fileSource, def string) Value {
 	return Value{Text: def, Source: "default"}
 }
 
-// uri looks at uri and uri-file together: the stronger source wins, and within one source both at
-// once are a mistake.
-func (in Input) uri(f file, src string) (Value, bool, error) {
-	flagURI, hasURI := in.Flag("uri")
-	flagFile, hasFile := in.Flag("uri-file")
-	envURI, envFile := in.Getenv("CAPSTAN_URI"), in.Getenv("CAPSTAN_URI_FILE")
+// LoadURI finds out a connection string that only some commands have, "source-uri" for instance: the flags --source-uri and
+// --source-uri-file win over the environment (CAPSTAN_SOURCE_URI, CAPSTAN_SOURCE_URI_FILE), and within one source both at
+// once are a mistake. "-" reads the next line of standard input. argvSecret says that it came from the command line and holds
+// a password. An empty Text means that nobody gave one. It connects to nothing; all errors are *Error.
+func LoadURI(in Input, name string) (v Value, argvSecret bool, err error) {
+	return in.withNone().uri(name, "", "", "", "")
+}
+
+// uri looks at a connection string's two flags together, and at what a file says of both.
+func (in Input) uri(name, fromFile, fileFromFile, src, def string) (Value, bool, error) {
+	flagURI, hasURI := in.Flag(name)
+	flagFile, hasFile := in.Flag(name + "-file")
+	env, envOfFile := EnvName(name), EnvName(name+"-file")
+	envURI, envFile := in.Getenv(env), in.Getenv(envOfFile)
 	for _, s := range []struct {
-		source          string
-		uri, file       string
-		hasURI, hasFile bool
+		name, nameOfFile string
+		uri, file        string
+		hasURI, hasFile  bool
+		argv             bool
 	}{
-		{"flag", flagURI, flagFile, hasURI, hasFile},
-		{"env", envURI, envFile, envURI != "", envFile != ""},
-		{src, f.URI, f.URIFile, f.URI != "", f.URIFile != ""},
+		{"flag --" + name, "flag --" + name + "-file", flagURI, flagFile, hasURI, hasFile, true},
+		{"env " + env, "env " + envOfFile, envURI, envFile, envURI != "", envFile != "", false},
+		{src, src, fromFile, fileFromFile, fromFile != "", fileFromFile != "", false},
 	} {
-		names := map[string][2]string{"flag": {"flag --uri", "flag --uri-file"}, "env": {"env CAPSTAN_URI", "env CAPSTAN_URI_FILE"}, src: {src, src}}[s.source]
 		switch {
 		case s.hasURI && s.hasFile:
-			return Value{}, false, &Error{Key: "uri", Source: names[0], Err: fmt.Errorf("uri and uri-file are both given; give one")}
+			return Value{}, false, &Error{Key: name, Source: s.name, Err: fmt.Errorf("%s and %s-file are both given; give one", name, name)}
 		case s.hasURI:
-			v, err := in.uriValue(s.uri, names[0])
-			return v, s.source == "flag" && HasPassword(v.Text), err
+			v, err := in.uriValue(name, s.uri, s.name)
+			return v, s.argv && s.uri != "-" && HasPassword(v.Text), err
 		case s.hasFile:
-			v, err := uriFromFile(s.file, names[1])
+			v, err := uriFromFile(name, s.file, s.nameOfFile)
 			return v, false, err
 		}
 	}
-	return Value{Text: DefaultURI, Source: "default"}, false, nil
+	return Value{Text: def, Source: "default"}, false, nil
 }
 
-func (in Input) uriValue(text, source string) (Value, error) {
+func (in Input) uriValue(name, text, source string) (Value, error) {
 	if text != "-" {
-		return checkURI(text, source)
+		return checkURI(name, text, source)
 	}
 	if in.Stdin == nil {
-		return Value{}, &Error{Key: "uri", Source: source, Err: fmt.Errorf("standard input is not available")}
+		return Value{}, &Error{Key: name, Source: source, Err: fmt.Errorf("standard input is not available")}
 	}
 	line, err := readLine(in.Stdin)
 	if err != nil {
-		return Value{}, &Error{Key: "uri", Source: "standard input", Err: err}
+		return Value{}, &Error{Key: name, Source: "standard input", Err: err}
 	}
-	return checkURI(line, "standard input")
+	return checkURI(name, line, "standard input")
 }
 
-func uriFromFile(path, source string) (Value, error) {
+func uriFromFile(name, path, source string) (Value, error) {
 	fd, err := os.Open(path)
 	if err != nil {
-		return Value{}, &Error{Key: "uri", Source: source, Err: err}
+		return Value{}, &Error{Key: name, Source: source, Err: err}
 	}
 	defer func() { _ = fd.Close() }()
 	b, err := io.ReadAll(io.LimitReader(fd, maxURIBytes))
 	if err != nil {
-		return Value{}, &Error{Key: "uri", Source: source, Err: err}
+		return Value{}, &Error{Key: name, Source: source, Err: err}
 	}
-	return checkURI(strings.TrimSpace(string(b)), source+" "+path)
+	return checkURI(name, strings.TrimSpace(string(b)), source+" "+path)
 }
 
 // checkURI looks at the scheme only: the driver says the rest.
-func checkURI(text, source string) (Value, error) {
+func checkURI(name, text, source string) (Value, error) {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "mongodb://") && !strings.HasPrefix(text, "mongodb+srv://") {
 		// Not quoted: a mistyped scheme may stand before a password.
-		return Value{}, &Error{Key: "uri", Source: source, Err: fmt.Errorf("a connection string starts with mongodb:// or mongodb+srv://")}
+		return Value{}, &Error{Key: name, Source: source, Err: fmt.Errorf("a connection string starts with mongodb:// or mongodb+srv://")}
 	}
 	return Value{Text: text, Source: source}, nil
 }

@@ -59,7 +59,7 @@ var rows = []row{
 
 	// The collection is not what it was.
 	{codePositionLost, "CappedPositionLost", "the capped collection rolled over the cursor, or its document was deleted", WriteUnknown, WriteUnknown, ReadRetry, TailLost, false},
-	{286, "ChangeStreamHistoryLost", "the oplog rolled over a change stream's position", WriteUnknown, WriteUnknown, ReadStop, TailLost, false},
+	{codeHistoryLost, "ChangeStreamHistoryLost", "the oplog rolled over a change stream's position", WriteUnknown, WriteUnknown, ReadStop, TailLost, false},
 	{codeQueryPlanKilled, "QueryPlanKilled", "dropped, renamed, converted, or rolled back (catalog re-opened)", WriteUnknown, WriteUnknown, ReadRetry, TailGone, false},
 	{codeUUIDMismatch, "CollectionUUIDMismatch", "the collection was dropped, re-created or renamed", WriteStop, WriteStop, ReadStop, TailGone, true},
 	{codeNamespaceNotFound, "NamespaceNotFound", "the collection or database does not exist", WriteStop, WriteStop, ReadStop, TailGone, true},
@@ -69,8 +69,10 @@ var rows = []row{
 	{73, "InvalidNamespace", "the name is not allowed", WriteStop, WriteStop, ReadStop, TailRefused, true},
 
 	// A change stream.
-	{280, "ChangeStreamFatalError", "a change stream cannot go on: its token is not found, or its pipeline removed it", WriteUnknown, WriteUnknown, ReadStop, TailRefused, false},
-	{40573, "Location40573", "a change stream on a server that is no member of a set", WriteStop, WriteStop, ReadStop, TailRefused, true},
+	{codeFatalChangeStream, "ChangeStreamFatalError", "a change stream cannot go on: its token is not found, or its pipeline removed it", WriteUnknown, WriteUnknown, ReadStop, TailRefused, false},
+	{codeInvalidToken, "InvalidResumeToken", "a change stream does not take the token: it is malformed, or that of an invalidate event", WriteStop, WriteStop, ReadStop, TailRefused, true},
+	{47, "NoMatchingDocument", "a change stream that requires images met a change without one", WriteStop, WriteStop, ReadStop, TailRefused, true},
+	{codeNoChangeStreams, "Location40573", "a change stream on a server that is no member of a set", WriteStop, WriteStop, ReadStop, TailRefused, true},
 
 	// Who we are.
 	{codeUnauthorized, "Unauthorized", "the user may not do this", WriteStop, WriteStop, ReadStop, TailRefused, true},
@@ -117,12 +119,12 @@ const (
 	codeAuthenticationFailed      = 18
 	codeNamespaceNotFound         = 26
 	codeNamespaceExists           = 48
+	codeInvalidOptions            = 72
 	codeInvalidSetConfig          = 93
 	codeMaxTimeMSExpired          = 50
 	codeImmutableField            = 66
 	codeIndexNotFound             = 27
 	codeIndexExists               = 68
-	codeInvalidOptions            = 72
 	codeIndexOptionsConflict      = 85
 	codeIndexKeySpecsConflict     = 86
 	codeCannotConvertIndex        = 359
@@ -134,12 +136,17 @@ const (
 	codeViewCommand               = 166
 	codeViewTail                  = 168
 	codeQueryPlanKilled           = 175
+	codeKeyNotFound               = 211
+	codeInvalidToken              = 260
+	codeFatalChangeStream         = 280
+	codeHistoryLost               = 286
 	codeUUIDMismatch              = 361
 	codeHistoryIncomplete         = 217
 	codeTransactionTooOld         = 225
 	codeAtlas                     = 8000
 	codeObjectTooLarge            = 10334
 	codeOutOfDiskSpace            = 14031
+	codeNoChangeStreams           = 40573
 )
 
 var byCode = func() map[int]row {

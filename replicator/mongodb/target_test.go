@@ -29,24 +29,7 @@ func target(t testing.TB, d *mongotest.Deployment, cfg mongodb.TargetConfig) *mo
 	return tg
 }
 
-func raw(t testing.TB, v any) bson.Raw {
-	t.Helper()
-	b, err := bson.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func d(pairs ...any) bson.D {
-	var doc bson.D
-	for i := 0; i < len(pairs); i += 2 {
-		doc = append(doc, bson.E{Key: pairs[i].(string), Value: pairs[i+1]})
-	}
-	return doc
-}
-
-func put(t testing.TB, v any) replicator.Op { return op(replicator.Put, raw(t, v)) }
+func putOp(t testing.TB, v any) replicator.Op { return op(replicator.Put, raw(t, v)) }
 
 func op(verb replicator.Verb, doc bson.Raw) replicator.Op {
 	o := replicator.Op{Verb: verb, ID: doc.Lookup("_id"), Document: doc}
@@ -61,7 +44,7 @@ func namespace(db *mongo.Database, coll string) record.Namespace {
 }
 
 // stored returns the documents of a collection by their _id.
-func stored(t testing.TB, c *mongo.Collection) map[record.ID]bson.Raw {
+func storedByID(t testing.TB, c *mongo.Collection) map[record.ID]bson.Raw {
 	t.Helper()
 	cur, err := c.Find(t.Context(), bson.D{}, options.Find().SetSort(d("$natural", 1)))
 	if err != nil {
@@ -80,7 +63,7 @@ func stored(t testing.TB, c *mongo.Collection) map[record.ID]bson.Raw {
 // same compares byte for byte.
 func same(t testing.TB, c *mongo.Collection, want []fidelity.Document) {
 	t.Helper()
-	have := stored(t, c)
+	have := storedByID(t, c)
 	if len(have) != len(want) {
 		t.Errorf("%s holds %d documents, want %d", c.Name(), len(have), len(want))
 	}

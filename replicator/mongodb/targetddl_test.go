@@ -60,7 +60,7 @@ func createSource(t testing.TB, db *mongo.Database) []string {
 }
 
 // describe returns what a Target says of collections of db.
-func describe(t testing.TB, tg *mongodb.Target, db *mongo.Database, names ...string) []replicator.Collection {
+func describeTarget(t testing.TB, tg *mongodb.Target, db *mongo.Database, names ...string) []replicator.Collection {
 	t.Helper()
 	var ns []record.Namespace
 	for _, n := range names {
@@ -77,7 +77,7 @@ func describe(t testing.TB, tg *mongodb.Target, db *mongo.Database, names ...str
 func alike(t testing.TB, tg *mongodb.Target, a, b *mongo.Database, held bool, names ...string) {
 	t.Helper()
 	for _, n := range names {
-		ca, cb := describe(t, tg, a, n), describe(t, tg, b, n)
+		ca, cb := describeTarget(t, tg, a, n), describeTarget(t, tg, b, n)
 		if len(ca) != 1 || len(cb) != 1 {
 			t.Errorf("%s: %d and %d are there", n, len(ca), len(cb))
 			continue
@@ -116,7 +116,7 @@ func TestCollectionsAreMadeAnewWithAllTheyHave(t *testing.T) {
 			var held []replicator.Held
 			for _, phase := range []replicator.IndexPhase{replicator.UniqueIndexes, replicator.AllIndexes, replicator.AllIndexes} {
 				held = nil
-				for _, c := range describe(t, tg, src, names...) {
+				for _, c := range describeTarget(t, tg, src, names...) {
 					c.Name.DB = dst.Name()
 					h, notes, err := tg.Create(t.Context(), c, replicator.CreateOptions{HoldTTL: true, Secondary: phase})
 					if err != nil {
@@ -126,7 +126,7 @@ func TestCollectionsAreMadeAnewWithAllTheyHave(t *testing.T) {
 						t.Errorf("notes: %q, held %v", notes, h)
 					}
 					held = append(held, h...)
-					if n := len(describe(t, tg, dst, c.Name.Coll)[0].Indexes); phase == replicator.UniqueIndexes && len(c.Indexes) > 2 && n != 2 {
+					if n := len(describeTarget(t, tg, dst, c.Name.Coll)[0].Indexes); phase == replicator.UniqueIndexes && len(c.Indexes) > 2 && n != 2 {
 						t.Errorf("%s has %d indexes before the copy", c.Name, n)
 					}
 				}
@@ -148,7 +148,7 @@ func TestCollectionsAreMadeAnewWithAllTheyHave(t *testing.T) {
 					}
 				}
 			}
-			if left := describe(t, tg, dst, names...); len(left) > 0 {
+			if left := describeTarget(t, tg, dst, names...); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}
 		})

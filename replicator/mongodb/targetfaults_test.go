@@ -179,12 +179,12 @@ func TestWritesSurviveEveryFaultExactly(t *testing.T) {
 			want[record.IDOf(doc.Lookup("_id"))] = doc
 		}
 	}
-	equal(t, stored(t, client.Database(ns.DB).Collection(ns.Coll)), want)
+	equal(t, storedByID(t, client.Database(ns.DB).Collection(ns.Coll)), want)
 	want = map[record.ID]bson.Raw{}
 	for _, doc := range copies {
 		want[record.IDOf(doc.Lookup("_id"))] = doc
 	}
-	equal(t, stored(t, client.Database(copied.DB).Collection(copied.Coll)), want)
+	equal(t, storedByID(t, client.Database(copied.DB).Collection(copied.Coll)), want)
 }
 
 func equal(t testing.TB, have, want map[record.ID]bson.Raw) {

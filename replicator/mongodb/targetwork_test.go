@@ -107,11 +107,11 @@ func TestAUniqueIndexRefusesWithTheHolder(t *testing.T) {
 		}
 	}
 	// Within one call what frees the value comes first, and what becomes possible by the rest is done.
-	refusals, err = tg.Apply(t.Context(), 0, ns, []replicator.Op{put(t, rivals[0]), op(replicator.Remove, docs[0]), put(t, d("_id", 3, "t", "other")), op(replicator.Insert, raw(t, rivals[2]))}, false)
+	refusals, err = tg.Apply(t.Context(), 0, ns, []replicator.Op{putOp(t, rivals[0]), op(replicator.Remove, docs[0]), putOp(t, d("_id", 3, "t", "other")), op(replicator.Insert, raw(t, rivals[2]))}, false)
 	none(t, refusals, err)
-	refusals, err = tg.Apply(t.Context(), 0, ns, []replicator.Op{put(t, d("_id", 21, "u", "y")), put(t, d("_id", 11, "u", "z"))}, false)
+	refusals, err = tg.Apply(t.Context(), 0, ns, []replicator.Op{putOp(t, d("_id", 21, "u", "y")), putOp(t, d("_id", 11, "u", "z"))}, false)
 	none(t, refusals, err)
-	refusals, err = tg.Apply(t.Context(), 0, ns, []replicator.Op{put(t, d("_id", 22, "u", "z")), put(t, d("_id", 11, "u", "w"))}, false)
+	refusals, err = tg.Apply(t.Context(), 0, ns, []replicator.Op{putOp(t, d("_id", 22, "u", "z")), putOp(t, d("_id", 11, "u", "w"))}, false)
 	none(t, refusals, err)
 }
 
@@ -128,7 +128,7 @@ func TestAValidatorIsBypassed(t *testing.T) {
 			for _, ordered := range []bool{false, true} {
 				refusals, err := tg.Insert(t.Context(), ns, []bson.Raw{raw(t, d("_id", 1, "good", true)), raw(t, d("_id", 2)), raw(t, d("_id", 3, "good", true))}, ordered)
 				none(t, refusals, err)
-				refusals, err = tg.Apply(t.Context(), 0, ns, []replicator.Op{put(t, d("_id", 2, "v", 2)), op(replicator.Insert, raw(t, d("_id", 4))), put(t, d("_id", 1))}, ordered)
+				refusals, err = tg.Apply(t.Context(), 0, ns, []replicator.Op{putOp(t, d("_id", 2, "v", 2)), op(replicator.Insert, raw(t, d("_id", 4))), putOp(t, d("_id", 1))}, ordered)
 				none(t, refusals, err)
 			}
 			if n := len(inNaturalOrder(t, db.Collection("c"))); n != 4 {
@@ -265,7 +265,7 @@ func TestAFencedProcessWritesNothingMore(t *testing.T) {
 		t.Fatal(err, sessions)
 	}
 	write := func(tg *mongodb.Target, worker int, v string) error {
-		_, err := tg.Apply(t.Context(), worker, ns, []replicator.Op{put(t, d("_id", worker, "v", v))}, false)
+		_, err := tg.Apply(t.Context(), worker, ns, []replicator.Op{putOp(t, d("_id", worker, "v", v))}, false)
 		return err
 	}
 	if err := errors.Join(write(old, 0, "old"), write(old, 1, "old")); err != nil {
