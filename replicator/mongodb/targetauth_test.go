@@ -39,13 +39,13 @@ func TestAUserOfFewRightsIsToldWhatIsMissing(t *testing.T) {
 	if err != nil || len(refusals) != 1 || refusals[0].Index != 1 || !strings.Contains(refusals[0].Err.Error(), "bypassDocumentValidation") {
 		t.Errorf("refusals %v, %v", refusals, err)
 	}
-	if _, err = tg.Apply(t.Context(), 0, record.Namespace{DB: "other", Coll: "c"}, []replicator.Op{put(t, d("_id", 1))}, false); err == nil || !strings.Contains(err.Error(), "readWrite") {
+	if _, err = tg.Apply(t.Context(), 0, record.Namespace{DB: "other", Coll: "c"}, []replicator.Op{putOp(t, d("_id", 1))}, false); err == nil || !strings.Contains(err.Error(), "readWrite") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := tg.Fence(t.Context(), ids, 1); err != nil {
 		t.Error(err)
 	}
-	if cs := describe(t, tg, root, "strict"); len(cs) != 1 || cs[0].Documents != 1 {
+	if cs := describeTarget(t, tg, root, "strict"); len(cs) != 1 || cs[0].Documents != 1 {
 		t.Errorf("got %v", cs)
 	}
 }

@@ -322,7 +322,7 @@ func TestAnIndexIsBuiltHoweverLongItTakes(t *testing.T) {
 	if err := <-built; err != nil {
 		t.Fatal(err)
 	}
-	if n := len(describe(t, tg, db, "c")[0].Indexes); n != 2 {
+	if n := len(describeTarget(t, tg, db, "c")[0].Indexes); n != 2 {
 		t.Errorf("%d indexes", n)
 	}
 }
@@ -360,7 +360,7 @@ func TestCreationSurvivesElections(t *testing.T) {
 			t.Error(notes, err)
 			break
 		}
-		if cs := describe(t, tg, db, a, b); len(cs) != 1 || cs[0].Name.Coll != b || len(cs[0].Indexes) != 2 {
+		if cs := describeTarget(t, tg, db, a, b); len(cs) != 1 || cs[0].Name.Coll != b || len(cs[0].Indexes) != 2 {
 			t.Errorf("got %v", cs)
 		}
 		if err := tg.Drop(t.Context(), namespace(db, b)); err != nil {
