@@ -15,6 +15,14 @@ func (r Record) Own() Record {
 	}
 	raw := make(bson.Raw, len(r.Raw))
 	copy(raw, r.Raw)
+	if r.Change != nil {
+		own, err := DecodeChange(raw, make(Interner))
+		if err != nil {
+			return r // it was decoded before, so this does not happen
+		}
+		r.Raw, r.Change = raw, own.Change
+		return r
+	}
 	if r.Subject != "" {
 		// Subject shares Raw's memory (see Decode): it stays at the same place of the copy. Where it
 		// came from elsewhere, it is left alone.

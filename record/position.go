@@ -24,6 +24,18 @@ func (t Timestamp) Compare(u Timestamp) int {
 	return cmp.Or(cmp.Compare(t.T, u.T), cmp.Compare(t.I, u.I))
 }
 
+// Prev returns the timestamp just before t. The token of a change stream that has only been opened carries the time of the last
+// operation plus one increment, which no server has reached yet: what a read must have seen is the time before.
+func (t Timestamp) Prev() Timestamp {
+	switch {
+	case t.I > 0:
+		t.I--
+	case t.T > 0:
+		t.T--
+	}
+	return t
+}
+
 // ID is the value of a document's _id, of any BSON type. It is comparable with == and usable as a
 // map key; two IDs are equal when type and bytes are equal (so 7 and int64 7 are two IDs, as the
 // bytes that MongoDB sends tell them apart). The zero ID is no _id at all.
@@ -104,26 +116,47 @@ func ParseID(s string) (ID, error) {
 	return ObjectID(oid), nil
 }
 
+// text returns what an _id of type string holds; "" for another type.
+func (id ID) text() string {
+	if id.typ != bson.TypeString || len(id.val) < 5 {
+		return ""
+	}
+	return id.val[4 : len(id.val)-1]
+}
+
+// compare orders two IDs: strings by their bytes, as the tokens of a change stream are ordered, and
+// everything else by String.
+func (id ID) compare(other ID) int {
+	if id.typ == bson.TypeString && other.typ == bson.TypeString {
+		return cmp.Compare(id.text(), other.text())
+	}
+	return cmp.Compare(id.String(), other.String())
+}
+
 // Position is where a reader is in a stream: the message it read last. Resuming is exclusive: it
 // goes on after the position. It is comparable with ==.
 //
 // With several producers on one stream the natural order of the primary, that of the secondaries and
 // the order of TS are three different orders, so a position says where to start reading; what has
 // been delivered is known by the highest seq per src (Checkpoint.Marks).
+//
+// A position in a change stream holds a resume token, see PositionOfToken and TokenOf.
 type Position struct {
-	// TS is the message's server-filled timestamp; zero in a collection of another program.
+	// TS is the message's server-filled timestamp; zero in a collection of another program. In a change
+	// stream it is the cluster time of the event or token.
 	TS Timestamp
-	// ID is the message's _id; zero where only the time is known.
+	// ID is the message's _id, or a change stream's token; zero where only the time is known.
 	ID ID
 }
 
 // IsZero reports whether p is the zero Position: before everything.
 func (p Position) IsZero() bool { return p == Position{} }
 
-// Compare orders by TS, then by the text of ID. TS is stamped before the insert gets its lock, so
-// with several producers this is nearly, but not exactly, the order of delivery.
+// Compare orders by TS, then by ID: two strings by their bytes, everything else by its text. TS is
+// stamped before the insert gets its lock, so with several producers this is nearly, but not exactly,
+// the order of delivery. In a change stream it is exactly that.
 func (p Position) Compare(q Position) int {
-	return cmp.Or(p.TS.Compare(q.TS), cmp.Compare(p.ID.String(), q.ID.String()))
+	return cmp.Or(p.TS.Compare(q.TS), p.ID.compare(q.ID))
 }
 
 // String returns "SECONDS.INCREMENT-ID", or "" for the zero Position. ParsePosition reads it.

@@ -45,7 +45,7 @@ func (k Kind) String() string {
 
 // Record is what a source yields: a message, a change, a gap, or progress over rejected messages.
 //
-// Raw and what points into it (Subject) must not be modified; they stay valid for as long as the
+// Raw and what points into it (Subject, Change) must not be modified; they stay valid for as long as the
 // Record is kept, whatever the source does next. A Record is safe to share between goroutines.
 type Record struct {
 	// Kind says which of the fields below are set. Position is set for all of them.

@@ -76,6 +76,11 @@ type Config struct {
 	Until Until
 	// Paused starts the route paused.
 	Paused bool
+	// Resync begins with a resync, also where the stored state was made with another scope or another source.
+	Resync bool
+	// Stay makes Run wait for Resync or Resume where it would otherwise return because the route is lost or failed: for daemons,
+	// in which somebody may look at it and act. Whoever took the route over ends Run all the same.
+	Stay bool
 	// Shared lets other routes write to the same collections; then their documents must differ in _id.
 	Shared bool
 	// KeepTTL lets TTL indexes expire documents at the destination too, instead of being held back until Finalize.
@@ -92,6 +97,9 @@ type Config struct {
 	SaveEvery, ClockEvery time.Duration
 	// MaxLetters is how many dead letters the route may have before it fails; 0 means DefaultMaxLetters, negative none.
 	MaxLetters int
+	// Passes reports whether an error of the Source, Target, Store or Letters may be gone after a while; then the route waits and tries again.
+	// Any other ends it, unless it is Passing. nil: none passes but those that say so.
+	Passes func(error) bool
 	// Logger takes what an operator wants to know. The zero Logger is silent.
 	Logger zerolog.Logger
 	// Hooks are called on events; every one may be nil.

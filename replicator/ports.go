@@ -95,6 +95,13 @@ type Lost interface {
 	HistoryLost() bool
 }
 
+// Passing is implemented by errors of Source, Target, Store and Letters after which the same may succeed later, when the call's own
+// patience has ended: no server, no primary, a disk that is full. The route waits and tries again; any other error ends it.
+type Passing interface {
+	error
+	TryAgain() bool
+}
+
 // Source reads one deployment. Safe for concurrent use. Every method is bounded in time and tries again by itself
 // through elections, freezes and cuts; its error is final, for now or for good.
 type Source interface {
@@ -104,11 +111,12 @@ type Source interface {
 	// Split cuts c into at most n ranges that together hold every document, whatever the types of _id. A capped collection is one range.
 	Split(ctx context.Context, c Collection, n int) ([]Range, error)
 	// Window reads on in a range: it looks at about limit documents, and returns those that match filter (nil: all). What it
-	// sees is not older than at.
+	// sees is not older than at. It reads the collection with c's UUID: under its present name if it was renamed within its database;
+	// if it does not exist any more the error is ErrGone, and never an empty window.
 	Window(ctx context.Context, c Collection, r Range, limit int, filter bson.Raw, at record.Timestamp) (Window, error)
-	// Fetch returns the present versions of those documents of ns that have one of the _ids and match filter (nil: all),
-	// in no order. What it sees is not older than at.
-	Fetch(ctx context.Context, ns record.Namespace, ids []bson.RawValue, filter bson.Raw, at record.Timestamp) ([]bson.Raw, error)
+	// Fetch returns the present versions of those documents of a collection that have one of the _ids and match filter (nil: all),
+	// in no order. What it sees is not older than at. uuid is the collection's, as for Window; ErrGone if it does not exist any more.
+	Fetch(ctx context.Context, ns record.Namespace, uuid string, ids []bson.RawValue, filter bson.Raw, at record.Timestamp) ([]bson.Raw, error)
 	// Position returns a position such that Changes behind it yields everything that a later read does not see.
 	Position(ctx context.Context, set *scope.Set) (record.Position, error)
 	// Changes yields the changes of the set behind a position. It does no I/O before the first Next.
@@ -237,7 +245,7 @@ type Letter struct {
 type Letters interface {
 	// Add stores letters; one that is there already counts up.
 	Add(ctx context.Context, letters []Letter) error
-	// List returns at most limit letters of a route, oldest first.
+	// List returns at most limit letters of a route (0: all), oldest first.
 	List(ctx context.Context, route string, limit int) ([]Letter, error)
 	Count(ctx context.Context, route string) (int64, error)
 	// Remove removes one letter; none is success.

@@ -48,10 +48,16 @@ type State struct {
 	Phase  Phase
 	Paused bool
 	Reason string
+	// Was is the phase before it failed.
+	Was Phase
 
 	// Start is the position that was taken before the copy. Position is the checkpoint: everything up to it is applied or a dead
 	// letter. Caught is the position that must be passed before the route counts as live.
 	Start, Position, Caught record.Position
+	// Shared is true if other routes may write to the same collections.
+	Shared bool
+	// WasLive is true once the route has been live since its last copy.
+	WasLive bool
 	// Resync is true while the copy compares with what is there; Copies counts the copies of this route.
 	Resync bool
 	Copies int
@@ -80,6 +86,12 @@ type CollectionState struct {
 	Documents, Bytes int64
 	// Created is true once the collection exists at the destination.
 	Created bool
+	// Seen is a time at which all this was so at the source: changes of the collection itself (not of its documents) up to it are
+	// in here already.
+	Seen record.Timestamp
+	// Serial is true if its changes are applied one after the other: a capped collection keeps its order, and under a
+	// collation two _ids may be one.
+	Serial bool
 }
 
 // Totals are counters of a route.
@@ -96,6 +108,18 @@ type Totals struct {
 var (
 	// ErrNoRoute says that nothing is stored under the name of a route.
 	ErrNoRoute = errors.New("no such route")
+	// ErrGone says that a collection does not exist any more.
+	ErrGone = errors.New("the collection does not exist any more")
+	// ErrOverlap says that another route writes to the same collections.
+	ErrOverlap = errors.New("another route writes to the same collections of the destination")
+	// ErrLoop says that source and destination are one deployment, and a collection would be copied onto itself.
+	ErrLoop = errors.New("source and destination are the same collections of one deployment")
+	// ErrFinalized says that a route has ended for good.
+	ErrFinalized = errors.New("the route is finalized")
+	// ErrNotLive says that a route is not complete yet.
+	ErrNotLive = errors.New("the route is not live: its destination is incomplete")
+	// ErrTooManyLetters says that more documents were refused than the route may set aside.
+	ErrTooManyLetters = errors.New("too many dead letters")
 	// ErrNotEmpty says that the destination holds data already.
 	ErrNotEmpty = errors.New("the destination holds documents already")
 )

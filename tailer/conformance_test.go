@@ -50,3 +50,18 @@ func TestTheStreamConforms(t *testing.T) {
 		})
 	}
 }
+
+type changesHarness struct{ harness }
+
+func (h *changesHarness) Open(_ sourcetest.T, o sourcetest.Options) sourcetest.Source {
+	return watchOpen(h.t, h.d, h.coll.Database().Name(), h.coll.Name(), ChangesConfig{Start: o.Start, UntilEnd: o.UntilEnd})
+}
+
+// The same suite, on a collection that is not capped.
+func TestChangesConform(t *testing.T) {
+	t.Parallel()
+	sourcetest.Run(t, sourcetest.Features{}, func(t testing.TB) sourcetest.Harness {
+		d := mongotest.ReplicaSet(t)
+		return &changesHarness{harness{t: t, d: d, coll: d.DB(t).Collection("s"), srcs: map[string]*writer{}}}
+	})
+}

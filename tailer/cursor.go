@@ -34,6 +34,9 @@ type cursor struct {
 	hides   bool // the find has a filter
 	lines   *lines
 	line    *wire.Line // takes the getMores, if not nil
+	// token is the token that came with the last batch of a change stream, in the server's reply; nil
+	// before the first getMore, and for a tail.
+	token bson.Raw
 
 	id   int64
 	rest []byte // what is unread of the batch: elements of an array, in the server's reply
@@ -50,7 +53,8 @@ type lines struct {
 	sent   func(command string) // is told of what the driver's monitor does not see
 }
 
-// openCursor runs a find that opens a tail. The caller calls close.
+// openCursor runs a find that opens a tail, or an aggregate that opens a change stream. The caller calls
+// close.
 func openCursor(ctx context.Context, coll *mongo.Collection, find bson.D, await time.Duration, pinned bool, ls *lines) (*cursor, error) {
 	session, err := coll.Database().Client().StartSession(options.Session().SetCausalConsistency(false))
 	if err != nil {
@@ -213,6 +217,9 @@ func (c *cursor) take(reply bsoncore.Document) {
 			c.id, _ = id.AsInt64OK()
 			if batch, err = v.Document().LookupErr("nextBatch"); err == nil && len(batch.Data) >= 5 {
 				c.rest = batch.Data[4 : len(batch.Data)-1]
+			}
+			if token, err := v.Document().LookupErr("postBatchResumeToken"); err == nil {
+				c.token = token.Data
 			}
 		}
 	}

@@ -30,8 +30,6 @@ const (
 	causalPatience = 4
 	// clockCheck is how often a tail with a bound looks whether the server's clock stepped back.
 	clockCheck = 5 * time.Second
-	// logEvery limits how often a lasting outage is logged.
-	logEvery = 10 * time.Second
 )
 
 // loop reads a stream and hands batches over. All of it belongs to one goroutine.
@@ -84,13 +82,6 @@ type loop struct {
 	progress time.Time
 	clock    time.Time // of the last clockCheck
 	moved    bool      // this session handed something over, or found that nothing is there
-}
-
-// outage is the state of a series of failures.
-type outage struct {
-	since     time.Time
-	logged    time.Time
-	connected bool // at least one session was opened
 }
 
 // run reads until ctx ends or nothing more can be read, and returns why: record.ErrClosed, io.EOF, or a
@@ -173,36 +164,8 @@ func (l *loop) failed(err error, opened bool, out *outage, attempts int) error {
 			return fatal
 		}
 	}
-	if mongoerr.BadCredentials(err) && !out.connected {
-		return fmt.Errorf("tail %s: %w", l.ns, err)
-	}
-	if opened {
-		l.logger.Info().Str("reason", why).Err(err).Msg("the tail ended; opening it again")
-		call(l.cfg.Hooks.OnReopen, why)
-		out.since = time.Now() // should this be an outage, then it began here and not with the first failed opening
-		return nil
-	}
-	now := time.Now()
-	if out.since.IsZero() {
-		out.since = now
-	}
-	down := now.Sub(out.since)
-	if !out.connected && down >= l.cfg.ConnectTimeout {
-		return fmt.Errorf("connect to tail %s: %w", l.ns, err)
-	}
-	if out.connected && l.cfg.MaxOutage > 0 && down >= l.cfg.MaxOutage {
-		return &OutageError{Namespace: l.ns, For: down, Attempts: attempts + 1, Err: err}
-	}
-	if now.Sub(out.logged) >= logEvery {
-		out.logged = now
-		level := zerolog.WarnLevel
-		if !out.connected {
-			level = zerolog.DebugLevel // Next returns the error, if it lasts
-		}
-		l.logger.WithLevel(level).Str("reason", why).Err(err).Dur("for", down).Int("attempts", attempts+1).Msg("the tail cannot be opened; trying on")
-	}
-	call(l.cfg.Hooks.OnReopen, why)
-	return nil
+	e := endurance{ns: l.ns, connect: l.cfg.ConnectTimeout, outage: l.cfg.MaxOutage, logger: l.logger, onReopen: l.cfg.Hooks.OnReopen}
+	return e.failed(err, why, opened, out, attempts)
 }
 
 // refused returns the error to end with, or nil if err is none of the server's.

@@ -38,7 +38,7 @@ func TestAPositionLostWithoutLossIsNoGap(t *testing.T) {
 				})
 			},
 		}})
-		s.start(t.Context())
+		s.pull.start(t.Context())
 		<-idle
 		w.send(t, 10)
 		close(release)

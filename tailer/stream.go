@@ -13,14 +13,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/seed-12ef14e5/capstan/internal/wire"
 	"github.com/seed-12ef14e5/capstan/record"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -52,22 +49,7 @@ type Stream struct {
 	coll  string
 	opts  options.ClientOptions
 	parse record.SubjectPattern
-
-	// Owned by the goroutine that calls Next.
-	batch []record.Record
-	next  int
-
-	batches chan []record.Record
-	free    chan []record.Record
-	ready   chan struct{} // closed when the first tail is open
-	done    chan struct{} // closed when the reading goroutine has ended
-	err     error         // why it ended; read after done or a closed batches
-
-	closed atomic.Bool
-	mu     sync.Mutex
-	// Guarded by mu.
-	cancel  context.CancelFunc
-	started bool
+	pull  *pull
 }
 
 // New checks its arguments and returns a Stream that reads the collection coll of database db. It
@@ -89,42 +71,15 @@ func New(base *options.ClientOptions, db, coll string, cfg Config) (*Stream, err
 	if err != nil {
 		return nil, fmt.Errorf("tailer: Subject: %w", err)
 	}
-	return &Stream{
-		cfg: cfg, db: db, coll: coll, opts: *base, parse: subject,
-		batches: make(chan []record.Record, handedOver),
-		free:    make(chan []record.Record, recycled),
-		ready:   make(chan struct{}),
-		done:    make(chan struct{}),
-	}, nil
+	s := &Stream{cfg: cfg, db: db, coll: coll, opts: *base, parse: subject}
+	s.pull = newPull(s.run, cfg.Hooks.OnRecord)
+	return s, nil
 }
 
 // Open connects, opens the tail, and returns when it is open: with Start Latest, everything that is
 // inserted from then on will be delivered. It need not be called: the first Next does the same. It
 // blocks until the tail is open, ctx ends (the opening goes on), or the stream has ended (its error).
-func (s *Stream) Open(ctx context.Context) error {
-	if !s.start(ctx) {
-		return record.ErrClosed
-	}
-	select {
-	case <-s.ready:
-		return nil
-	default:
-	}
-	select {
-	case <-s.ready:
-		return nil
-	case <-s.done:
-		if s.closed.Load() {
-			return record.ErrClosed
-		}
-		if errors.Is(s.err, io.EOF) {
-			return nil
-		}
-		return s.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+func (s *Stream) Open(ctx context.Context) error { return s.pull.open(ctx) }
 
 // Next returns the next record. It blocks until there is one, ctx ends, or the stream ends.
 //
@@ -134,107 +89,17 @@ func (s *Stream) Open(ctx context.Context) error {
 // (Config.UntilEnd), *GapError (StopOnGap), *NotCappedError, *RenamedError, ErrNotFound
 // (FailIfMissing), *OutageError (MaxOutage), and what the server refuses for good (wrong credentials,
 // missing permission). If no server can be reached at first, that error comes after ConnectTimeout.
-func (s *Stream) Next(ctx context.Context) (record.Record, error) {
-	for {
-		if s.closed.Load() {
-			return record.Record{}, record.ErrClosed
-		}
-		if ctx.Err() != nil {
-			return record.Record{}, context.Cause(ctx)
-		}
-		if s.next < len(s.batch) {
-			r := s.batch[s.next]
-			s.batch[s.next] = record.Record{} // what the caller drops can be collected
-			s.next++
-			if s.cfg.Hooks.OnRecord != nil {
-				s.cfg.Hooks.OnRecord(r)
-			}
-			return r, nil
-		}
-		if err := s.fill(ctx); err != nil {
-			return record.Record{}, err
-		}
-	}
-}
-
-// fill takes the next batch.
-func (s *Stream) fill(ctx context.Context) error {
-	if !s.start(ctx) {
-		return record.ErrClosed
-	}
-	if cap(s.batch) > 0 {
-		select {
-		case s.free <- s.batch:
-		default:
-		}
-		s.batch, s.next = nil, 0
-	}
-	select {
-	case b, ok := <-s.batches:
-		switch {
-		case ok:
-			s.batch, s.next = b, 0
-			return nil
-		case s.closed.Load():
-			return record.ErrClosed
-		default:
-			return s.err
-		}
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+func (s *Stream) Next(ctx context.Context) (record.Record, error) { return s.pull.nextRecord(ctx) }
 
 // All returns the records as an iterator that ends without an error at the end of data, and after
 // yielding any other error of Next. It does not close the Stream.
 func (s *Stream) All(ctx context.Context) iter.Seq2[record.Record, error] {
-	return func(yield func(record.Record, error) bool) {
-		for {
-			r, err := s.Next(ctx)
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if !yield(r, err) || err != nil {
-				return
-			}
-		}
-	}
+	return sequence(ctx, s.Next)
 }
 
 // Close ends the stream and waits for its goroutine, which takes at most a second. A Next that waits
 // returns record.ErrClosed. Close is idempotent and safe to call at any time; it returns nil.
-func (s *Stream) Close() error {
-	s.mu.Lock()
-	s.closed.Store(true)
-	cancel, started := s.cancel, s.started
-	s.mu.Unlock()
-	if started {
-		cancel()
-		<-s.done
-	}
-	return nil
-}
-
-// start starts the reading goroutine, once. It returns false if the stream is closed.
-func (s *Stream) start(ctx context.Context) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed.Load() {
-		return false
-	}
-	if s.started {
-		return true
-	}
-	s.started = true
-	// The reading goroutine outlives this call: it ends with Close, or by itself.
-	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	go func() {
-		defer close(s.done)
-		s.err = s.run(ctx)
-		close(s.batches)
-	}()
-	return true
-}
+func (s *Stream) Close() error { return s.pull.end() }
 
 // run connects, reads, and disconnects.
 func (s *Stream) run(ctx context.Context) error {
@@ -247,7 +112,7 @@ func (s *Stream) run(ctx context.Context) error {
 		SetReadPreference(readpref.Primary()).
 		SetServerMonitor(m.primary.Monitor(s.opts.ServerMonitor)).
 		SetMonitor(m.monitor(s.opts.Monitor, s.cfg.Hooks.OnCommand))
-	ls := s.lines(&opts)
+	ls := newLines(&opts, s.cfg.Plain || s.opts.Monitor != nil, s.cfg.Hooks.OnCommand)
 	client, err := mongo.Connect(&opts)
 	if err != nil {
 		return fmt.Errorf("tail %s.%s: %w", s.db, s.coll, err)
@@ -267,24 +132,13 @@ func (s *Stream) run(ctx context.Context) error {
 // and looks at the stream need others.
 const minPool = 4
 
-// lines sets the dialer in opts that lets getMores share a connection, if they may.
-func (s *Stream) lines(opts *options.ClientOptions) *lines {
-	ls := &lines{sent: func(name string) { call(s.cfg.Hooks.OnCommand, name) }}
-	small := opts.MaxPoolSize != nil && *opts.MaxPoolSize > 0 && *opts.MaxPoolSize < minPool
-	if ls.off = s.cfg.Plain || s.opts.Monitor != nil || small; !ls.off {
-		ls.dialer = wire.NewDialer(opts.Dialer)
-		opts.SetDialer(ls.dialer)
-	}
-	return ls
-}
-
 func (s *Stream) loop(client *mongo.Client, m *member, ls *lines) *loop {
 	l := &loop{
 		cfg: s.cfg, ns: s.db + "." + s.coll, subject: s.parse,
 		logger:     s.cfg.Logger.With().Str("component", "tailer").Str("stream", s.db+"."+s.coll).Logger(),
 		collection: client.Database(s.db).Collection(s.coll), member: m, lines: ls,
 		direct: s.opts.Direct != nil && *s.opts.Direct,
-		out:    s.batches, free: s.free, opened: sync.OnceFunc(func() { close(s.ready) }),
+		out:    s.pull.batches, free: s.pull.free, opened: sync.OnceFunc(func() { close(s.pull.ready) }),
 		start: s.cfg.Start, intern: make(record.Interner), patience: 1,
 	}
 	l.ledger.marks = newMarks(s.cfg.MaxMarks, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-12ef14e5/capstan/internal/config"
 )
 
-const configHelp = `Show the settings that all commands share, and where each comes from; secrets are hidden.
+const configHelp = `Show the settings that all commands share and those of capstan serve, and where each comes from; secrets are hidden.
 
 A flag wins over the environment, the environment over the file given with -c (or CAPSTAN_CONFIG), the
 file over the default. The file is YAML; an unknown or duplicate key is an error with its line:
@@ -33,32 +33,29 @@ func newConfigShowCmd(env *environ) *cobra.Command {
 		Example: `  capstan config show
   CAPSTAN_LOG_LEVEL=debug capstan config show --output json`,
 		Args: exactArgs(0, ""),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
 			}
-			return showConfig(env, output)
+			d, err := config.LoadDaemon(env.input(cmd))
+			if err != nil {
+				return err
+			}
+			return showConfig(env, d, output)
 		},
 	}
 	cmd.Flags().StringVar(&output, "output", outputText, "text or json")
 	return cmd
 }
 
-// setting is one line of config show.
-type setting struct {
-	Key    string `json:"key"`
-	Value  string `json:"value"`
-	Source string `json:"source"`
-}
-
-func showConfig(env *environ, output string) error {
+func showConfig(env *environ, d config.Daemon, output string) error {
 	s := env.settings
-	list := []setting{
-		{"uri", config.Redact(s.URI.Text), s.URI.Source}, // I10
-		{"log.level", s.LogLevel.Text, s.LogLevel.Source},
-		{"log.format", s.LogFormat.Text, s.LogFormat.Source},
-		{"color", s.Color.Text, s.Color.Source},
-	}
+	list := append([]config.Setting{
+		{Key: "uri", Value: config.Redact(s.URI.Text), Source: s.URI.Source}, // I10
+		{Key: "log.level", Value: s.LogLevel.Text, Source: s.LogLevel.Source},
+		{Key: "log.format", Value: s.LogFormat.Text, Source: s.LogFormat.Source},
+		{Key: "color", Value: s.Color.Text, Source: s.Color.Source},
+	}, d.Settings()...)
 	if output == outputJSON {
 		enc := json.NewEncoder(env.stdout)
 		enc.SetEscapeHTML(false)
@@ -79,10 +76,21 @@ func showConfig(env *environ, output string) error {
 func newConfigCheckCmd(env *environ) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
-		Short: "check flags, environment and file without connecting; code 3 on an error",
+		Short: "check flags, environment and file without connecting, and print all that is wrong; code 3 on an error",
 		Example: `  capstan config check -c capstan.yaml
   CAPSTAN_URI=mongodb://db1,db2,db3/?replicaSet=rs capstan config check`,
 		Args: exactArgs(0, ""),
+		// In place of the root's, which stops at what all commands share: here everything is said at once.
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := config.LoadDaemon(env.input(cmd))
+			if err == nil {
+				_, err = routesOf(env, d)
+			}
+			if err != nil {
+				return err
+			}
+			return env.prepare(cmd)
+		},
 		RunE: func(*cobra.Command, []string) error {
 			if _, err := env.clientOptions(); err != nil {
 				return err

@@ -31,6 +31,8 @@ type environ struct {
 	stderr *lockedWriter
 	getenv func(string) string
 	stop   *stopper
+	// newLink makes the links of capstan serve.
+	newLink linkMaker
 
 	// Set by prepare, which runs before every subcommand.
 	settings config.Settings
@@ -44,7 +46,7 @@ type environ struct {
 }
 
 func newEnviron(stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) *environ {
-	return &environ{stdin: stdin, stdout: stdout, stderr: &lockedWriter{w: stderr}, getenv: getenv}
+	return &environ{stdin: stdin, stdout: stdout, stderr: &lockedWriter{w: stderr}, getenv: getenv, newLink: newMongoLink}
 }
 
 // prepare finds out the settings and builds the logger. It connects to nothing.

@@ -89,6 +89,11 @@ func errorText(err error) string {
 	if !cannotConnect(err) {
 		return text
 	}
+	return withoutDump(text)
+}
+
+// withoutDump is errorText for what is only a text any more.
+func withoutDump(text string) string {
 	before, dump, ok := strings.Cut(text, "server selection error")
 	found := lastErrors.FindAllStringSubmatch(dump, -1)
 	if strings.Contains(dump, "ReplicaSetNoPrimary, Servers: []") {

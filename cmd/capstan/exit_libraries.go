@@ -2,9 +2,13 @@ package main
 
 import (
 	"errors"
+	"net/http"
 
 	"github.com/seed-12ef14e5/capstan/consumer"
+	"github.com/seed-12ef14e5/capstan/internal/admin"
+	"github.com/seed-12ef14e5/capstan/internal/daemon"
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
+	"github.com/seed-12ef14e5/capstan/replicator"
 	"github.com/seed-12ef14e5/capstan/stream"
 	"github.com/seed-12ef14e5/capstan/tailer"
 )
@@ -12,14 +16,27 @@ import (
 // exitCodeOfLibraries knows the errors of capstan's packages.
 func exitCodeOfLibraries(err error) int {
 	switch {
+	case errors.As(err, new(*admin.UnreachableError)), adminRefuses(err):
+		return exitConnect
+	case errors.As(err, new(*replicator.LostError)):
+		return exitLost
+	case errors.As(err, new(*daemon.RouteError)), errors.As(err, new(*daemon.NotDrainedError)):
+		return exitFailed // a daemon with a route that does not connect is no command that does not
 	case mongoerr.BadCredentials(err), cannotConnect(err):
 		return exitConnect
-	case errors.As(err, new(*tailer.GapError)), errors.As(err, new(*consumer.OnGapError)):
+	case errors.As(err, new(*tailer.GapError)), errors.As(err, new(*consumer.OnGapError)), errors.As(err, new(*tailer.HistoryLostError)),
+		errors.As(err, new(*replicator.LostError)):
 		return exitLost
 	case errors.Is(err, stream.ErrBadName):
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// adminRefuses reports whether a daemon refused a token.
+func adminRefuses(err error) bool {
+	answer, ok := errors.AsType[*admin.AnswerError](err)
+	return ok && (answer.Code == http.StatusUnauthorized || answer.Code == http.StatusForbidden)
 }
 
 func cannotConnect(err error) bool {
@@ -29,7 +46,7 @@ func cannotConnect(err error) bool {
 // hint says what to do about an error, in one line, or "".
 func hint(err error) string {
 	switch {
-	case errors.As(err, new(*codeError)), errors.As(err, new(*stream.PrivilegeError)):
+	case errors.As(err, new(*codeError)), errors.As(err, new(*stream.PrivilegeError)), errors.As(err, new(*admin.UnreachableError)):
 		return "" // they say it
 	case mongoerr.BadCredentials(err):
 		return "the server refused the user or the password: check both, and authSource in the connection string"

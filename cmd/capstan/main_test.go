@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -18,6 +19,11 @@ import (
 // TestMain lets the test binary be the command too: under the name capstan it is one.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "capstan" {
+		if os.Getenv(fakeLinks) != "" {
+			env := newEnviron(os.Stdin, os.Stdout, os.Stderr, os.Getenv)
+			env.newLink = newFakeLink
+			os.Exit(env.run(context.Background(), os.Args[1:]))
+		}
 		main()
 	}
 	mongotest.Main(m)

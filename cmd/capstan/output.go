@@ -55,6 +55,9 @@ func appendJSONLine(dst []byte, r record.Record, canonical bool) ([]byte, error)
 
 // appendRawLine writes the data only: text as it is, everything else as JSON.
 func appendRawLine(dst []byte, r record.Record, canonical bool) ([]byte, error) {
+	if r.Kind == record.KindChange {
+		return appendChangeRaw(dst, r, canonical)
+	}
 	v := data(r)
 	if s, ok := v.StringValueOK(); ok {
 		return append(append(dst, s...), '\n'), nil
@@ -65,6 +68,9 @@ func appendRawLine(dst []byte, r record.Record, canonical bool) ([]byte, error) 
 
 // appendTextLine writes time, subject and data, separated by tabs.
 func appendTextLine(dst []byte, r record.Record, canonical bool) ([]byte, error) {
+	if r.Kind == record.KindChange {
+		return appendChangeLine(dst, r, canonical)
+	}
 	dst = appendTime(dst, r)
 	dst = append(dst, '\t')
 	if r.Subject == "" {

@@ -130,7 +130,16 @@ func (o produceOptions) endless() bool { return o.fromStdin() && o.count == 0 }
 // namespace is a stream's database and collection.
 type namespace struct{ db, coll string }
 
-func (n namespace) String() string { return n.db + "." + n.coll }
+// String returns "db.coll", "db" where coll is empty, and "*" where both are.
+func (n namespace) String() string {
+	switch {
+	case n.db == "":
+		return "*"
+	case n.coll == "":
+		return n.db
+	}
+	return n.db + "." + n.coll
+}
 
 // parseNamespace reads DATABASE.COLLECTION; the collection may contain dots.
 func parseNamespace(s string) (namespace, error) {

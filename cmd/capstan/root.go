@@ -45,23 +45,26 @@ const rootExample = `  capstan cluster up --members 3 --detach           # a rea
 // run executes one command line and returns the exit code. It blocks until the command has ended, or
 // for hardGrace after the second signal.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
-	env := newEnviron(stdin, stdout, stderr, getenv)
-	ctx, env.stop = newStopper(ctx)
-	defer env.stop.close()
-	root := newRootCmd(env)
+	return newEnviron(stdin, stdout, stderr, getenv).run(ctx, args)
+}
+
+func (e *environ) run(ctx context.Context, args []string) int {
+	ctx, e.stop = newStopper(ctx)
+	defer e.stop.close()
+	root := newRootCmd(e)
 	root.SetArgs(args)
 	result := make(chan error, 1) // 1: a command that outlives hardGrace still ends its goroutine
 	go func() { result <- root.ExecuteContext(ctx) }()
 	select {
 	case err := <-result:
-		return env.finish(err)
-	case <-env.stop.hard:
+		return e.finish(err)
+	case <-e.stop.hard:
 	}
 	select {
 	case <-result:
 	case <-time.After(hardGrace):
 	}
-	return exitCode(env.stop.cause)
+	return exitCode(e.stop.cause)
 }
 
 // finish says what went wrong, redacted (I10), and returns the exit code.
@@ -119,12 +122,15 @@ func newRootCmd(env *environ) *cobra.Command {
 		newProduceCmd(env),
 		newTailCmd(env),
 		newConsumeCmd(env),
+		newReplicateCmd(env),
 		newVerifyCmd(env),
 		newStreamCmd(env),
 		newCheckpointCmd(env),
 		newClusterCmd(env),
 		newDemoCmd(env),
 		newBenchCmd(env),
+		newServeCmd(env),
+		newStatusCmd(env),
 		newConfigCmd(env),
 		newVersionCmd(env),
 		newCompletionCmd(env),

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -22,6 +23,8 @@ type stopper struct {
 	pipe    chan os.Signal
 	done    chan struct{}
 	ended   chan struct{}
+	// hangup, once set, gets SIGHUP, which then is no request to stop.
+	hangup atomic.Pointer[chan struct{}]
 }
 
 // newStopper starts listening to SIGINT, SIGTERM and SIGHUP. The context is the first stage, its
@@ -49,6 +52,13 @@ func (s *stopper) listen(soft context.Context, end context.CancelCauseFunc) {
 	for {
 		select {
 		case sig := <-s.signals:
+			if c := s.hangup.Load(); c != nil && sig == syscall.SIGHUP {
+				select {
+				case *c <- struct{}{}:
+				default: // one is waiting already
+				}
+				continue
+			}
 			if soft.Err() != nil {
 				s.cause = &stopError{sig}
 				close(s.hard)
@@ -59,6 +69,13 @@ func (s *stopper) listen(soft context.Context, end context.CancelCauseFunc) {
 			return
 		}
 	}
+}
+
+// onHangup returns what yields a value for SIGHUP from now on, instead of a stop: a daemon's request to read its configuration again.
+func (s *stopper) onHangup() <-chan struct{} {
+	c := make(chan struct{}, 1) // 1: a second request before the first is taken up asks for the same
+	s.hangup.Store(&c)
+	return c
 }
 
 // untilHard returns a context with ctx's values that the first signal does not end, only the second:

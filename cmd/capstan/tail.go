@@ -15,30 +15,38 @@ import (
 	"github.com/seed-12ef14e5/capstan/tailer"
 )
 
-const tailHelp = `Print the messages of a stream and follow it.
+const tailHelp = `Print what is in a stream, or what happens in anything else, and follow it.
 
-STREAM is DATABASE.COLLECTION; any capped collection will do, also one that another program writes to.
-A stream that does not exist yet, or is empty, is waited for.
+NAME is one of
+  DATABASE.COLLECTION   a stream (any capped collection, also one that another program writes to): its
+                        messages; any other collection: its changes
+  DATABASE, '*'         the changes of all collections of a database, or of all databases
+Changes are inserts, updates, replaces and deletes, and what happens to collections and indexes. They need
+a replica set (one member is enough). What does not exist yet, or is empty, is waited for.
 
 --from is where to begin, --until where to end:
-  earliest, latest           the oldest message that is still there; what comes from now on (the default)
+  earliest, latest           the oldest message that is still there, or as far back as the oplog goes;
+                             what comes from now on (the default)
   1764532800.7-692c9e80…     a position, as capstan prints it: begins behind it, ends with it
   2026-11-30T12:00:00Z       a time on the server's clock, to the second; also 2026-11-30 and
                              2026-11-30 12:00, in UTC
   -10m, -2d                  so long ago
 
---output text prints time, subject and data; json the whole message as one line of Extended JSON with
-its position; raw the data only: text as it is, everything else as JSON.
+--output text prints time, subject and data; of a change time, operation, collection, _id, and what is
+different now. json prints the whole message, or event, as one line of Extended JSON with its position;
+raw the data only, or the document of an insert or replace: text as it is, everything else as JSON.
 
 --filter is a query in MongoDB's language, applied here and not on the server, so that the count of
 lost messages stays right: $eq $ne $gt $gte $lt $lte $in $nin $exists $type $regex $size $all $elemMatch
-$not $and $or $nor. It looks at the whole message: {"data.delay": {"$gt": 60}}.
+$not $and $or $nor. It looks at the whole message: {"data.delay": {"$gt": 60}}; of a change at the event:
+{"operationType": "delete"}, {"fullDocument.total": {"$gt": 100}}. Deletes and updates carry no document.
 
 --visibility majority (the default on a replica set) prints only what no election can take back;
-local prints it a few milliseconds earlier.
+local prints it a few milliseconds earlier. Changes always come when a majority has them.
 
 Messages lost to this tail (overwritten before it read them) are reported on standard error as they are
-noticed, with the count per producer; --on-gap stop ends with code 5 instead.
+noticed, with the count per producer; --on-gap stop ends with code 5 instead. Changes that the oplog no
+longer holds always end with code 5: nobody can count them.
 
 --durable NAME stores the position under the name, and goes on from there the next time (then --from
 is for the first time only): at-least-once, a kill -9 costs at most a second of repeated messages.
@@ -47,11 +55,14 @@ is for the first time only): at-least-once, a kill -9 costs at most a second of 
 const tailExample = `  capstan tail demo.lines --from earliest --output raw
   capstan tail demo.events --from -10m --subject 'orders.*.paid' --filter '{"data.total": {"$gt": 100}}'
   capstan tail demo.events --from earliest --exit-at-end --output json | jq .data
-  capstan tail demo.events --durable audit --output json >> audit.ndjson`
+  capstan tail demo.events --durable audit --output json >> audit.ndjson
+  capstan tail shop --filter '{"operationType": {"$in": ["update", "delete"]}}'
+  capstan tail '*' --output json | jq -c '[.operationType, .ns.db, .ns.coll]'`
 
 // tailOptions are the flags of tail.
 type tailOptions struct {
 	name       namespace
+	changes    bool // follow the changes, whatever it is
 	from       record.Start
 	until      until
 	count      int64
@@ -76,11 +87,11 @@ func newTailCmd(env *environ) *cobra.Command {
 	var o tailOptions
 	var f tailFlags
 	cmd := &cobra.Command{
-		Use:     "tail STREAM",
-		Short:   "print the messages of a stream and follow it",
+		Use:     "tail NAME",
+		Short:   "print the messages of a stream, or the changes of anything else, and follow it",
 		Long:    tailHelp,
 		Example: tailExample,
-		Args:    exactArgs(1, "one STREAM"),
+		Args:    exactArgs(1, "one NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.parse(&o, args[0], time.Now()); err != nil {
 				return err
@@ -94,6 +105,7 @@ func newTailCmd(env *environ) *cobra.Command {
 	fl.Int64Var(&o.count, "count", 0, "end after this many messages (0: never)")
 	fl.BoolVar(&o.exitAtEnd, "exit-at-end", false, "end when everything that is there has been printed")
 	fl.DurationVar(&o.timeout, "timeout", 0, "end after this time with code 124 (0: never)")
+	fl.BoolVar(&o.changes, "changes", false, "follow the changes, also of a stream (its inserts, and the deletes of its rollover)")
 	fl.StringVar(&o.subject, "subject", "", "subjects to print: * is one token, > is the rest")
 	fl.StringVar(&f.filter, "filter", "", "query on the message, as JSON")
 	fl.StringVar(&f.output, "output", outputText, "text, json or raw")
@@ -106,7 +118,7 @@ func newTailCmd(env *environ) *cobra.Command {
 }
 
 func (f tailFlags) parse(o *tailOptions, name string, now time.Time) (err error) {
-	if o.name, err = parseNamespace(name); err != nil {
+	if o.name, err = parseScope(name); err != nil {
 		return err
 	}
 	if o.from, err = parseStart(f.from, now); err != nil {
@@ -129,6 +141,11 @@ func (f tailFlags) parse(o *tailOptions, name string, now time.Time) (err error)
 	}
 	if o.stopOnGap, err = parseOnGap(f.onGap); err != nil {
 		return err
+	}
+	if o.name.coll == "" || o.changes {
+		if err := o.checkChanges(); err != nil {
+			return err
+		}
 	}
 	if o.count < 0 || o.timeout < 0 {
 		return usageError("--count and --timeout must not be negative")

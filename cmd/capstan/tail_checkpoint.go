@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"maps"
+	"time"
 
 	"github.com/seed-12ef14e5/capstan/checkpoint"
 	"github.com/seed-12ef14e5/capstan/record"
@@ -15,8 +16,15 @@ type tailCheckpoint struct {
 	stored record.Checkpoint
 	next   record.Checkpoint
 	moved  bool
-	close  func()
+	// idle: only progress of a change stream came since the last save, which was at saved.
+	idle  bool
+	saved time.Time
+	close func()
 }
+
+// idleSave is how often progress of a change stream alone is stored: storing it in a database that is
+// followed moves the position again.
+const idleSave = 30 * time.Second
 
 // openTailCheckpoint takes the name over.
 func openTailCheckpoint(ctx context.Context, env *environ, o tailOptions) (*tailCheckpoint, error) {
@@ -37,7 +45,11 @@ func openTailCheckpoint(ctx context.Context, env *environ, o tailOptions) (*tail
 
 // done says that r is printed, or not wanted.
 func (c *tailCheckpoint) done(r record.Record) {
-	c.moved = true
+	if r.Kind == record.KindProgress && r.Progress == nil && time.Since(c.saved) < idleSave {
+		c.idle = true
+	} else {
+		c.moved = true
+	}
 	c.next.Position = r.Position
 	if r.Fingerprint != c.next.Fingerprint {
 		c.next.Fingerprint, c.next.Marks = r.Fingerprint, nil // another collection: other srcs
@@ -86,7 +98,7 @@ func (c *tailCheckpoint) save(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.stored, c.moved = saved, false
+	c.stored, c.moved, c.idle, c.saved = saved, false, false, time.Now()
 	c.next.Marks = maps.Clone(c.next.Marks)
 	return nil
 }

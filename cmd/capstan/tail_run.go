@@ -11,7 +11,6 @@ import (
 
 	"github.com/seed-12ef14e5/capstan/internal/latency"
 	"github.com/seed-12ef14e5/capstan/record"
-	"github.com/seed-12ef14e5/capstan/tailer"
 )
 
 // errUntil ends a tail whose --until, a time, has come.
@@ -31,7 +30,7 @@ type tailRun struct {
 	env     *environ
 	o       tailOptions
 	subject record.SubjectPattern
-	src     *tailer.Stream
+	src     tailSource
 	out     *recordWriter
 	durable *tailCheckpoint // nil without --durable
 	samples *latency.Writer // nil without --latency-csv
@@ -54,10 +53,6 @@ func newTailRun(ctx context.Context, env *environ, o tailOptions) (_ *tailRun, e
 	if t.subject, err = record.ParseSubject(o.subject); err != nil {
 		return t, err
 	}
-	opts, err := env.clientOptions()
-	if err != nil {
-		return t, err
-	}
 	start := o.from
 	if o.durable != "" {
 		if t.durable, err = openTailCheckpoint(ctx, env, o); err != nil {
@@ -72,7 +67,10 @@ func newTailRun(ctx context.Context, env *environ, o tailOptions) (_ *tailRun, e
 		}
 		t.samples = latency.NewWriter(t.file)
 	}
-	t.src, err = tailer.New(opts, o.name.db, o.name.coll, o.config(env, start, time.Now()))
+	src, err := openTailSource(ctx, env, o, start, time.Now())
+	if err == nil {
+		t.src = src
+	}
 	return t, err
 }
 
@@ -208,6 +206,10 @@ func (t *tailRun) print(a arrival) error {
 				return err
 			}
 		}
+	case record.KindChange:
+		if err := t.message(a); err != nil {
+			return err
+		}
 	}
 	t.position = r.Position
 	if t.durable != nil {
@@ -221,19 +223,30 @@ func (t *tailRun) print(a arrival) error {
 
 func (t *tailRun) message(a arrival) error {
 	r := a.record
-	if !t.o.until.pos.IsZero() && !t.o.accepts(r.Raw) {
+	if (!t.o.until.pos.IsZero() || r.Kind == record.KindChange) && !t.o.accepts(r.Raw) {
 		return nil
 	}
 	if err := t.out.write(r); err != nil {
 		return err
 	}
-	if t.samples != nil && r.Time != 0 {
-		if err := t.samples.Put(t.delivered, a.at.Sub(time.UnixMicro(r.Time))); err != nil {
+	if at := writtenAt(r); t.samples != nil && !at.IsZero() {
+		if err := t.samples.Put(t.delivered, a.at.Sub(at)); err != nil {
 			return fmt.Errorf("write %s: %w", t.o.latencyCSV, err)
 		}
 	}
 	t.delivered++
 	return nil
+}
+
+// writtenAt is when a message was sent, or the server wrote a change; zero if that is not known.
+func writtenAt(r record.Record) time.Time {
+	switch {
+	case r.Change != nil:
+		return r.Change.Wall
+	case r.Time == 0:
+		return time.Time{}
+	}
+	return time.UnixMicro(r.Time)
 }
 
 // gap reports lost messages: also with -q, because losing messages is not silent here (I5).
@@ -266,6 +279,7 @@ func (t *tailRun) close(ctx context.Context) error {
 	}
 	if t.durable != nil {
 		if !t.out.failed {
+			t.durable.moved = t.durable.moved || t.durable.idle
 			errs = append(errs, t.durable.save(ctx))
 		}
 		t.durable.close()

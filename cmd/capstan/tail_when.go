@@ -103,7 +103,10 @@ func (u until) last(r record.Record) bool { return !u.pos.IsZero() && r.Position
 
 // beyond reports whether r is no longer wanted, and nothing behind it is.
 func (u until) beyond(r record.Record) bool {
+	_, change := record.TokenOf(r.Position)
 	switch {
+	case !u.pos.IsZero() && change: // in a change stream order by position is exact
+		return r.Position.Compare(u.pos) > 0
 	case !u.pos.IsZero():
 		return int64(r.Position.TS.T) > int64(u.pos.TS.T)+untilSlack
 	case u.at.IsZero():

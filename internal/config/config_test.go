@@ -17,8 +17,9 @@ func TestTheSampleHoldsEveryKeyWithItsDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var want file
-	want.URI, want.Color, want.Log.Level, want.Log.Format = DefaultURI, DefaultColor, DefaultLogLevel, DefaultLogFormat
+	want := file{URI: DefaultURI, Color: DefaultColor, DrainTimeout: DefaultDrainTimeout, RestartMax: DefaultRestartMax, Routes: []routeFile{}}
+	want.Log = logFile{DefaultLogLevel, DefaultLogFormat}
+	want.Admin = adminFile{Listen: DefaultAdminListen, Hosts: []string{}}
 	if !reflect.DeepEqual(f, want) {
 		t.Errorf("the sample says %+v, the defaults are %+v", f, want)
 	}

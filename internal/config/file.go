@@ -8,7 +8,9 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -16,12 +18,19 @@ import (
 // maxFileBytes bounds a configuration file.
 const maxFileBytes = 1 << 20
 
-// file is the configuration file. Its keys are documented in sample.yaml.
+// file is the configuration file. Its keys are documented in etc/capstan.yaml.
 type file struct {
 	URI     string  `yaml:"uri"`
 	URIFile string  `yaml:"uri_file"`
 	Color   string  `yaml:"color"`
 	Log     logFile `yaml:"log"`
+
+	// Those of capstan serve.
+	Admin        adminFile     `yaml:"admin"`
+	DrainTimeout time.Duration `yaml:"drain_timeout"`
+	RestartMax   time.Duration `yaml:"restart_max"`
+	Paused       bool          `yaml:"paused"`
+	Routes       []routeFile   `yaml:"routes"`
 }
 
 // logFile is the part about logs.
@@ -30,76 +39,120 @@ type logFile struct {
 	Format string `yaml:"format"`
 }
 
-// readFile parses a file strictly (unknown and duplicate keys are errors with their line) and then
-// expands its values.
+// adminFile is the part about the admin listener.
+type adminFile struct {
+	Listen    string   `yaml:"listen"`
+	Hosts     []string `yaml:"hosts"`
+	Token     string   `yaml:"token"`
+	TokenFile string   `yaml:"token_file"`
+	Pprof     bool     `yaml:"pprof"`
+}
+
+// routeFile is one route.
+type routeFile struct {
+	Name       string        `yaml:"name"`
+	Source     sideFile      `yaml:"source"`
+	Include    []string      `yaml:"include"`
+	Exclude    []string      `yaml:"exclude"`
+	Rename     []renameFile  `yaml:"rename"`
+	Filters    []filterFile  `yaml:"filters"`
+	Stream     string        `yaml:"stream"`
+	Targets    []targetFile  `yaml:"targets"`
+	Existing   string        `yaml:"existing"`
+	OnLost     string        `yaml:"on_lost"`
+	Workers    int           `yaml:"workers"`
+	Readers    int           `yaml:"readers"`
+	Batch      int           `yaml:"batch"`
+	Window     int           `yaml:"window"`
+	SaveEvery  time.Duration `yaml:"save_every"`
+	Shared     bool          `yaml:"shared"`
+	KeepTTL    bool          `yaml:"keep_ttl"`
+	MaxLetters int           `yaml:"max_letters"`
+	Paused     bool          `yaml:"paused"`
+}
+
+// sideFile is a deployment.
+type sideFile struct {
+	URI     string `yaml:"uri"`
+	URIFile string `yaml:"uri_file"`
+}
+
+// targetFile is a destination.
+type targetFile struct {
+	Name    string `yaml:"name"`
+	URI     string `yaml:"uri"`
+	URIFile string `yaml:"uri_file"`
+}
+
+type renameFile struct {
+	From string `yaml:"from"`
+	To   string `yaml:"to"`
+}
+
+type filterFile struct {
+	Namespace string `yaml:"namespace"`
+	// Query is taken as it is: operators begin with a dollar.
+	Query literal `yaml:"query"`
+}
+
+// literal is a text in which nothing is expanded.
+type literal string
+
+// readFile reads a file for the settings that all commands share: what those of the daemon lack because a variable is not set,
+// or a file of secrets may not be read, does not matter here.
 func readFile(path string, getenv func(string) string) (file, error) {
-	fd, err := os.Open(path)
+	text, err := readText(path)
 	if err != nil {
 		return file{}, err
-	}
-	defer func() { _ = fd.Close() }()
-	text, err := io.ReadAll(io.LimitReader(fd, maxFileBytes+1))
-	if err != nil {
-		return file{}, err
-	}
-	if len(text) > maxFileBytes {
-		return file{}, fmt.Errorf("longer than %d bytes", maxFileBytes)
 	}
 	return parse(text, getenv)
 }
 
+func readText(path string) ([]byte, error) {
+	fd, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = fd.Close() }()
+	text, err := io.ReadAll(io.LimitReader(fd, maxFileBytes+1))
+	if err == nil && len(text) > maxFileBytes {
+		err = fmt.Errorf("longer than %d bytes", maxFileBytes)
+	}
+	return text, err
+}
+
 func parse(text []byte, getenv func(string) string) (file, error) {
+	f, d := parseAll(text, getenv)
+	shared := slices.DeleteFunc(d.sorted(), func(p problem) bool {
+		return p.unset && (strings.HasPrefix(p.path, "routes") || strings.HasPrefix(p.path, "admin"))
+	})
+	if len(shared) > 0 {
+		return file{}, shared
+	}
+	return f, nil
+}
+
+// parseAll parses a file strictly: unknown and duplicate keys are problems with their line. It goes on behind a mistake, so that
+// all of them are found.
+func parseAll(text []byte, getenv func(string) string) (file, *decoder) {
 	var f file
+	d := &decoder{getenv: getenv, lines: map[string]int{}}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
-	dec.KnownFields(true)
-	if err := dec.Decode(&f); err != nil && !errors.Is(err, io.EOF) { // EOF: an empty file
-		return file{}, yamlError(err)
+	var doc, more yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF): // an empty file
+		return f, d
+	case err != nil:
+		d.problem(0, "", "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return f, d
 	}
-	var more yaml.Node
+	d.decode(doc.Content[0], reflect.ValueOf(&f).Elem(), "")
 	if err := dec.Decode(&more); err == nil {
-		return file{}, fmt.Errorf("line %d: a second YAML document", more.Line)
+		d.problem(more.Line, "", "a second YAML document")
+	} else if !errors.Is(err, io.EOF) {
+		d.problem(0, "", "%s", strings.TrimPrefix(err.Error(), "yaml: "))
 	}
-	return f, expandStrings(reflect.ValueOf(&f).Elem(), getenv)
-}
-
-// goType matches what yaml says about Go types, which means nothing to the person who wrote the file.
-var goType = regexp.MustCompile(` in type [\w.]+| into [\w.]+`)
-
-func yamlError(err error) error {
-	var te *yaml.TypeError
-	if !errors.As(err, &te) {
-		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
-	}
-	lines := make([]string, len(te.Errors))
-	for i, l := range te.Errors {
-		l = goType.ReplaceAllString(l, "")
-		if at, key, ok := strings.Cut(l, ": field "); ok && strings.HasSuffix(key, " not found") {
-			l = at + ": unknown key " + strings.TrimSuffix(key, " not found")
-		}
-		lines[i] = l
-	}
-	return errors.New(strings.Join(lines, "; "))
-}
-
-// expandStrings expands every string of a struct. It works on values after parsing: what a variable
-// holds is never parsed as YAML.
-func expandStrings(v reflect.Value, getenv func(string) string) error {
-	for i := range v.NumField() {
-		f := v.Field(i)
-		switch f.Kind() {
-		case reflect.Struct:
-			if err := expandStrings(f, getenv); err != nil {
-				return err
-			}
-		case reflect.String:
-			s, err := expand(f.String(), getenv)
-			if err != nil {
-				return fmt.Errorf("%s: %w", v.Type().Field(i).Tag.Get("yaml"), err)
-			}
-			f.SetString(s)
-		}
-	}
-	return nil
+	return f, d
 }
 
 var variable = regexp.MustCompile(`\$\$|\$\{[^}]*\}|\$`)

@@ -1,9 +1,6 @@
 package config
 
-import _ "embed"
+import "github.com/seed-12ef14e5/capstan/etc"
 
-//go:embed sample.yaml
-var sample string
-
-// Sample returns a configuration file that holds every key with its default.
-func Sample() string { return sample }
+// Sample returns a configuration file that holds every key with its default: etc/capstan.yaml.
+func Sample() string { return etc.Config() }

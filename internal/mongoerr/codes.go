@@ -53,13 +53,13 @@ var rows = []row{
 	{24, "LockTimeout", "a lock was not granted in time", WriteUnknown, WriteNotSent, ReadRetry, TailReopen, false},
 	{46, "LockBusy", "a lock is held by another operation", WriteUnknown, WriteNotSent, ReadRetry, TailReopen, false},
 	{112, "WriteConflict", "the storage engine saw a conflicting write", WriteNotSent, WriteNotSent, ReadRetry, TailReopen, false},
-	{217, "IncompleteTransactionHistory", "the session's history was truncated", WriteUnknown, WriteUnknown, ReadRetry, TailReopen, false},
-	{225, "TransactionTooOld", "a newer transaction number was used in the session", WriteUnknown, WriteUnknown, ReadRetry, TailReopen, false},
+	{codeHistoryIncomplete, "IncompleteTransactionHistory", "the session's history was truncated", WriteUnknown, WriteUnknown, ReadRetry, TailReopen, false},
+	{codeTransactionTooOld, "TransactionTooOld", "a newer transaction number was used in the session", WriteUnknown, WriteUnknown, ReadRetry, TailReopen, false},
 	{codeOutOfDiskSpace, "OutOfDiskSpace", "the server's disk is full", WriteUnknown, WriteNotSent, ReadRetry, TailReopen, false},
 
 	// The collection is not what it was.
 	{codePositionLost, "CappedPositionLost", "the capped collection rolled over the cursor, or its document was deleted", WriteUnknown, WriteUnknown, ReadRetry, TailLost, false},
-	{286, "ChangeStreamHistoryLost", "the oplog rolled over a change stream's position", WriteUnknown, WriteUnknown, ReadStop, TailLost, false},
+	{codeHistoryLost, "ChangeStreamHistoryLost", "the oplog rolled over a change stream's position", WriteUnknown, WriteUnknown, ReadStop, TailLost, false},
 	{codeQueryPlanKilled, "QueryPlanKilled", "dropped, renamed, converted, or rolled back (catalog re-opened)", WriteUnknown, WriteUnknown, ReadRetry, TailGone, false},
 	{codeUUIDMismatch, "CollectionUUIDMismatch", "the collection was dropped, re-created or renamed", WriteStop, WriteStop, ReadStop, TailGone, true},
 	{codeNamespaceNotFound, "NamespaceNotFound", "the collection or database does not exist", WriteStop, WriteStop, ReadStop, TailGone, true},
@@ -69,8 +69,10 @@ var rows = []row{
 	{73, "InvalidNamespace", "the name is not allowed", WriteStop, WriteStop, ReadStop, TailRefused, true},
 
 	// A change stream.
-	{280, "ChangeStreamFatalError", "a change stream cannot go on: its token is not found, or its pipeline removed it", WriteUnknown, WriteUnknown, ReadStop, TailRefused, false},
-	{40573, "Location40573", "a change stream on a server that is no member of a set", WriteStop, WriteStop, ReadStop, TailRefused, true},
+	{codeFatalChangeStream, "ChangeStreamFatalError", "a change stream cannot go on: its token is not found, or its pipeline removed it", WriteUnknown, WriteUnknown, ReadStop, TailRefused, false},
+	{codeInvalidToken, "InvalidResumeToken", "a change stream does not take the token: it is malformed, or that of an invalidate event", WriteStop, WriteStop, ReadStop, TailRefused, true},
+	{47, "NoMatchingDocument", "a change stream that requires images met a change without one", WriteStop, WriteStop, ReadStop, TailRefused, true},
+	{codeNoChangeStreams, "Location40573", "a change stream on a server that is no member of a set", WriteStop, WriteStop, ReadStop, TailRefused, true},
 
 	// Who we are.
 	{codeUnauthorized, "Unauthorized", "the user may not do this", WriteStop, WriteStop, ReadStop, TailRefused, true},
@@ -93,6 +95,7 @@ var rows = []row{
 	{54, "NotSingleValueField", "a field must hold one value", WriteStop, WriteRejected, ReadStop, TailRefused, true},
 	{55, "InvalidDBRef", "a DBRef is malformed", WriteStop, WriteRejected, ReadStop, TailRefused, true},
 	{56, "EmptyFieldName", "a field name is empty", WriteStop, WriteRejected, ReadStop, TailRefused, true},
+	{codeImmutableField, "ImmutableField", "an update would change the _id", WriteStop, WriteRejected, ReadStop, TailRefused, true},
 	{57, "DottedFieldName", "a field name holds a dot", WriteStop, WriteRejected, ReadStop, TailRefused, true},
 
 	// The command, or the server's configuration.
@@ -101,7 +104,7 @@ var rows = []row{
 	{14, "TypeMismatch", "a field has the wrong type", WriteStop, WriteRejected, ReadStop, TailRefused, true},
 	{20, "IllegalOperation", "not possible on this kind of collection or deployment", WriteStop, WriteStop, ReadStop, TailRefused, true},
 	{59, "CommandNotFound", "the server does not know the command", WriteStop, WriteStop, ReadStop, TailRefused, true},
-	{72, "InvalidOptions", "options that exclude each other", WriteStop, WriteStop, ReadStop, TailRefused, true},
+	{codeInvalidOptions, "InvalidOptions", "options that exclude each other", WriteStop, WriteStop, ReadStop, TailRefused, true},
 	{123, "NotAReplicaSet", "needs a replica set", WriteStop, WriteStop, ReadStop, TailRefused, true},
 	{40415, "UnknownField", "the server is too old for a field of the command (collectionUUID needs 6.0)", WriteStop, WriteStop, ReadStop, TailRefused, true},
 	{79, "UnknownReplWriteConcern", "the write concern names a mode that the set does not have", WriteStop, WriteStop, ReadStop, TailRefused, false},
@@ -116,8 +119,16 @@ const (
 	codeAuthenticationFailed      = 18
 	codeNamespaceNotFound         = 26
 	codeNamespaceExists           = 48
+	codeInvalidOptions            = 72
 	codeInvalidSetConfig          = 93
 	codeMaxTimeMSExpired          = 50
+	codeImmutableField            = 66
+	codeIndexNotFound             = 27
+	codeIndexExists               = 68
+	codeIndexOptionsConflict      = 85
+	codeIndexKeySpecsConflict     = 86
+	codeCannotConvertIndex        = 359
+	codeTooLargeForCache          = 388
 	codeUnknownReplWriteConcern   = 79
 	codeUnsatisfiableWriteConcern = 100
 	codeValidation                = 121
@@ -125,10 +136,17 @@ const (
 	codeViewCommand               = 166
 	codeViewTail                  = 168
 	codeQueryPlanKilled           = 175
+	codeKeyNotFound               = 211
+	codeInvalidToken              = 260
+	codeFatalChangeStream         = 280
+	codeHistoryLost               = 286
 	codeUUIDMismatch              = 361
+	codeHistoryIncomplete         = 217
+	codeTransactionTooOld         = 225
 	codeAtlas                     = 8000
 	codeObjectTooLarge            = 10334
 	codeOutOfDiskSpace            = 14031
+	codeNoChangeStreams           = 40573
 )
 
 var byCode = func() map[int]row {

@@ -51,8 +51,31 @@ func IsDuplicateID(err error) bool {
 	return c.Write == WriteDuplicate && c.OnID
 }
 
+// IsRecordGone reports whether a scan in natural order could not go on, as the record that it was to go on behind does
+// not exist (any more).
+func IsRecordGone(err error) bool { return has(err, codeKeyNotFound) }
+
+// IsTimeAhead reports whether a read was refused because the server has not heard yet of the cluster time that it was to
+// wait for. The code, InvalidOptions, says too little, so the text decides.
+func IsTimeAhead(err error) bool {
+	ce, ok := errors.AsType[mongo.CommandError](err)
+	return ok && ce.Code == codeInvalidOptions && strings.Contains(ce.Message, "afterClusterTime")
+}
+
 // IsPositionLost reports whether a cursor on a capped collection lost its place (CappedPositionLost).
 func IsPositionLost(err error) bool { return has(err, codePositionLost) }
+
+// IsHistoryLost reports whether the oplog rolled over a change stream's position.
+func IsHistoryLost(err error) bool { return has(err, codeHistoryLost) }
+
+// IsTokenRefused reports whether the server cannot find, or does not take, a change stream's token.
+func IsTokenRefused(err error) bool { return has(err, codeFatalChangeStream, codeInvalidToken) }
+
+// IsTooLarge reports whether a document, or an event of a change stream, is larger than a server sends.
+func IsTooLarge(err error) bool { return has(err, codeObjectTooLarge) }
+
+// IsNoChangeStreams reports whether a change stream was refused because the server is no member of a set.
+func IsNoChangeStreams(err error) bool { return has(err, codeNoChangeStreams) }
 
 // IsOutOfDiskSpace reports whether the server's disk is full.
 func IsOutOfDiskSpace(err error) bool { return has(err, codeOutOfDiskSpace) }

@@ -83,6 +83,14 @@ var documentEvents = []happening{
 		filter := bson.D{e("$and", bson.A{bson.D{e("a", 1)}, bson.D{e("a", 2)}})}
 		return update(t, w, filter, bson.D{e("$set", bson.D{e("b", 1)})}, true)
 	}},
+	{66, asRead, "replacement with another _id", func(t *testing.T, w *world) answer {
+		c := w.made(t, options.CreateCollection().SetCollation(&options.Collation{Locale: "en", Strength: 1}))
+		if err := insert(t.Context(), c, doc("a")); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.ReplaceOne(t.Context(), doc("A"), doc("A"))
+		return answer{err: err}
+	}},
 	{56, asRead, "empty field name", func(t *testing.T, w *world) answer {
 		return update(t, w, bson.D{}, bson.D{e("$set", bson.D{e("a..b", 1)})}, true)
 	}},

@@ -119,6 +119,26 @@ var streamEvents = []happening{
 		s, err := c.Watch(t.Context(), mongo.Pipeline{{e("$project", bson.D{e("_id", 0)})}})
 		return answer{err: streamed(t, s, err, func() error { return insert(t.Context(), c, doc(1)) })}
 	}},
+	{260, asTail, "change stream resumed from an invalidate event", func(t *testing.T, w *world) answer {
+		c := w.made(t)
+		s, err := c.Watch(t.Context(), mongo.Pipeline{})
+		if err := streamed(t, s, err, func() error { return c.Drop(t.Context()) }); err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Watch(t.Context(), mongo.Pipeline{}, options.ChangeStream().SetResumeAfter(s.ResumeToken()))
+		return answer{err: err}
+	}},
+	{47, asTail, "change stream that requires an image which is not kept", func(t *testing.T, w *world) answer {
+		c := w.made(t)
+		s, err := c.Watch(t.Context(), mongo.Pipeline{}, options.ChangeStream().SetFullDocumentBeforeChange(options.Required))
+		return answer{err: streamed(t, s, err, func() error {
+			if err := insert(t.Context(), c, doc(1)); err != nil {
+				return err
+			}
+			_, err := c.UpdateOne(t.Context(), doc(1), bson.D{e("$set", bson.D{e("n", 1)})})
+			return err
+		})}
+	}},
 	{10334, asTail, "change stream event of more than 16 MiB", func(t *testing.T, w *world) answer {
 		c := w.made(t, options.CreateCollection().SetChangeStreamPreAndPostImages(bson.D{e("enabled", true)}))
 		large := make([]byte, 9<<20)

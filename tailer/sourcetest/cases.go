@@ -52,8 +52,8 @@ func take(t T, s Source, n int, gap func(record.Record)) []record.Record {
 			t.Fatalf("message %d of %d: %v", len(out)+1, n, err)
 		}
 		switch {
-		case r.Kind == record.KindMessage:
-			out = append(out, r)
+		case carries(r):
+			out = append(out, message(t, r))
 		case r.Kind == record.KindGap && gap != nil:
 			gap(r)
 		case r.Kind == record.KindGap:
@@ -174,10 +174,29 @@ func drain(t T, s Source) []record.Record {
 			return out
 		case err != nil:
 			t.Fatalf("next: %v", err)
-		case r.Kind == record.KindMessage:
-			out = append(out, r)
+		case carries(r):
+			out = append(out, message(t, r))
 		}
 	}
+}
+
+// carries reports whether r is a message, or a change that is the insert of one.
+func carries(r record.Record) bool {
+	return r.Kind == record.KindMessage || r.Kind == record.KindChange && r.Change.Op == record.OpInsert
+}
+
+// message returns a message as it is; of a change the message that was inserted, at the change's position.
+func message(t T, r record.Record) record.Record {
+	t.Helper()
+	if r.Kind == record.KindMessage {
+		return r
+	}
+	m, err := record.Decode(r.Change.Document, make(record.Interner))
+	if err != nil {
+		t.Fatalf("the document of a change: %v", err)
+	}
+	m.Position, m.Fingerprint = r.Position, r.Fingerprint
+	return m
 }
 
 func atTime(t T, h Harness) {
@@ -210,6 +229,9 @@ func owned(t T, h Harness) {
 			t.Fatalf("message %d changed or is not what was sent: subject %q, src %q, time %d", i+1, r.Subject, r.Src, r.Time)
 		}
 		d, err := record.Decode(r.Raw, make(record.Interner))
+		if _, change := record.TokenOf(r.Position); change {
+			d.Position = r.Position // it is the event's
+		}
 		if err != nil || !same(d, r) {
 			t.Fatalf("message %d: its Raw is another one: %v", i+1, err)
 		}

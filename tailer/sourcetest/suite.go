@@ -19,7 +19,8 @@ const DefaultPatience = 60 * time.Second
 // failurePatience bounds a case in Failures: a broken source may hang.
 const failurePatience = time.Second
 
-// Source is what is judged.
+// Source is what is judged. It yields messages, or changes (record.KindChange) whose inserted documents
+// are messages.
 type Source interface {
 	Next(ctx context.Context) (record.Record, error)
 	Close() error

@@ -1,0 +1,173 @@
+package mongodb
+
+import (
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/seed-12ef14e5/capstan/record"
+	"github.com/seed-12ef14e5/capstan/replicator"
+)
+
+// storeVersion is the layout of storedState. A store refuses what has another one.
+const storeVersion = 1
+
+// storedState is a replicator.State as the collection holds it. It is meant to be read by people; positions and _ids are in text form,
+// as not every _id may stand everywhere inside a document.
+type storedState struct {
+	Route       string             `bson:"_id"`
+	Version     int                `bson:"version"`
+	Owner       string             `bson:"owner"`
+	Revision    int64              `bson:"revision"`
+	Clean       bool               `bson:"clean"`
+	Token       bson.ObjectID      `bson:"token"` // of the write that made this revision
+	Fingerprint string             `bson:"fingerprint"`
+	Source      storedIdentity     `bson:"source"`
+	Phase       string             `bson:"phase"`
+	Paused      bool               `bson:"paused"`
+	Reason      string             `bson:"reason"`
+	Start       string             `bson:"start"`
+	Position    string             `bson:"position"`
+	Caught      string             `bson:"caught"`
+	Resync      bool               `bson:"resync"`
+	Copies      int                `bson:"copies"`
+	Collections []storedCollection `bson:"collections"`
+	Sessions    []bson.Raw         `bson:"sessions"`
+	Held        []storedHeld       `bson:"held"`
+	Totals      storedTotals       `bson:"totals"`
+	Updated     time.Time          `bson:"updated"`
+}
+
+type storedIdentity struct {
+	SetName string `bson:"set"`
+	SetID   string `bson:"set_id"`
+	Version string `bson:"version"`
+}
+
+type storedName struct {
+	DB   string `bson:"db"`
+	Coll string `bson:"coll"`
+}
+
+type storedHeld struct {
+	Namespace storedName `bson:"ns"`
+	Index     string     `bson:"index"`
+	Seconds   int64      `bson:"seconds"`
+}
+
+type storedCollection struct {
+	UUID      string        `bson:"uuid"`
+	Source    storedName    `bson:"source"`
+	Target    storedName    `bson:"target"`
+	Kind      string        `bson:"kind"`
+	Ranges    []storedRange `bson:"ranges"` // null before the copy
+	Copied    bool          `bson:"copied"`
+	Documents int64         `bson:"documents"`
+	Bytes     int64         `bson:"bytes"`
+	Created   bool          `bson:"created"`
+}
+
+type storedRange struct {
+	From    string `bson:"from,omitempty"`
+	To      string `bson:"to,omitempty"`
+	Natural bool   `bson:"natural,omitempty"`
+	At      string `bson:"at,omitempty"`
+	Done    bool   `bson:"done"`
+	Scanned int64  `bson:"scanned"`
+	Matched int64  `bson:"matched"`
+}
+
+type storedTotals struct {
+	Scanned     int64 `bson:"scanned"`
+	Matched     int64 `bson:"matched"`
+	CopiedBytes int64 `bson:"copied_bytes"`
+	Read        int64 `bson:"read"`
+	Applied     int64 `bson:"applied"`
+	Skipped     int64 `bson:"skipped"`
+	Conflicts   int64 `bson:"conflicts"`
+	Letters     int64 `bson:"letters"`
+}
+
+// storedOf returns the stored form of s.
+func storedOf(s replicator.State) storedState {
+	out := storedState{
+		Route: s.Route, Version: storeVersion, Owner: s.Owner, Revision: s.Revision, Clean: s.Clean, Fingerprint: s.Fingerprint,
+		Source: storedIdentity(s.Source), Phase: string(s.Phase), Paused: s.Paused, Reason: shorten(s.Reason),
+		Start: s.Start.String(), Position: s.Position.String(), Caught: s.Caught.String(), Resync: s.Resync, Copies: s.Copies,
+		Sessions: s.Sessions, Totals: storedTotals(s.Totals), Updated: s.Updated.UTC(),
+	}
+	for _, h := range s.Held {
+		out.Held = append(out.Held, storedHeld{Namespace: storedName(h.Namespace), Index: h.Index, Seconds: h.Seconds})
+	}
+	for _, c := range s.Collections {
+		sc := storedCollection{UUID: c.UUID, Source: storedName(c.Source), Target: storedName(c.Target), Kind: string(c.Kind), Copied: c.Copied,
+			Documents: c.Documents, Bytes: c.Bytes, Created: c.Created}
+		if c.Ranges != nil {
+			sc.Ranges = make([]storedRange, len(c.Ranges))
+		}
+		for i, r := range c.Ranges {
+			sc.Ranges[i] = storedRange{From: r.From.String(), To: r.To.String(), Natural: r.Natural, At: r.At.String(), Done: r.Done, Scanned: r.Scanned, Matched: r.Matched}
+		}
+		out.Collections = append(out.Collections, sc)
+	}
+	return out
+}
+
+// state returns what is stored. The error says what cannot be true of a stored state.
+func (s storedState) state() (replicator.State, error) {
+	if s.Version != storeVersion {
+		return replicator.State{}, fmt.Errorf("it has version %d and this capstan reads version %d only", s.Version, storeVersion)
+	}
+	if s.Route == "" || s.Owner == "" || s.Revision < 1 {
+		return replicator.State{}, fmt.Errorf("route %q, owner %q and revision %d cannot be", s.Route, s.Owner, s.Revision)
+	}
+	out := replicator.State{
+		Route: s.Route, Owner: s.Owner, Revision: s.Revision, Clean: s.Clean, Fingerprint: s.Fingerprint,
+		Source: replicator.Identity(s.Source), Phase: replicator.Phase(s.Phase), Paused: s.Paused, Reason: s.Reason,
+		Resync: s.Resync, Copies: s.Copies, Sessions: s.Sessions, Totals: replicator.Totals(s.Totals), Updated: s.Updated.UTC(),
+	}
+	for _, p := range []struct {
+		name, text string
+		into       *record.Position
+	}{{"start", s.Start, &out.Start}, {"position", s.Position, &out.Position}, {"caught", s.Caught, &out.Caught}} {
+		at, err := record.ParsePosition(p.text)
+		if err != nil {
+			return replicator.State{}, fmt.Errorf("field %s: %w", p.name, err)
+		}
+		*p.into = at
+	}
+	for _, h := range s.Held {
+		out.Held = append(out.Held, replicator.Held{Namespace: record.Namespace(h.Namespace), Index: h.Index, Seconds: h.Seconds})
+	}
+	for _, c := range s.Collections {
+		oc, err := c.collection()
+		if err != nil {
+			return replicator.State{}, fmt.Errorf("collection %s.%s: %w", c.Source.DB, c.Source.Coll, err)
+		}
+		out.Collections = append(out.Collections, oc)
+	}
+	return out, nil
+}
+
+func (c storedCollection) collection() (replicator.CollectionState, error) {
+	out := replicator.CollectionState{UUID: c.UUID, Source: record.Namespace(c.Source), Target: record.Namespace(c.Target),
+		Kind: replicator.CollectionKind(c.Kind), Copied: c.Copied, Documents: c.Documents, Bytes: c.Bytes, Created: c.Created}
+	if c.Ranges != nil {
+		out.Ranges = make([]replicator.Range, len(c.Ranges))
+	}
+	for i, r := range c.Ranges {
+		out.Ranges[i] = replicator.Range{Natural: r.Natural, Done: r.Done, Scanned: r.Scanned, Matched: r.Matched}
+		for _, id := range []struct {
+			text string
+			into *record.ID
+		}{{r.From, &out.Ranges[i].From}, {r.To, &out.Ranges[i].To}, {r.At, &out.Ranges[i].At}} {
+			v, err := record.ParseID(id.text)
+			if err != nil {
+				return out, fmt.Errorf("range %d: %w", i, err)
+			}
+			*id.into = v
+		}
+	}
+	return out, nil
+}
