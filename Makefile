@@ -23,6 +23,10 @@ mongod: ## find or install a mongod and print its path
 demo: build ## 100,000 messages through a replica set whose primaries are killed and frozen meanwhile (2 minutes)
 	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan demo $(ARGS)
 
+.PHONY: demo-replicate
+demo-replicate: build ## two replica sets and a filtered live route; capstan and a primary are killed, then both sides are compared (2 minutes)
+	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan demo replicate $(ARGS)
+
 .PHONY: test
 test: ## run every test on real servers (ARGS='-run X' to choose, PKG=./tailer/ for one package)
 	@scripts/test $(ARGS)
@@ -52,6 +56,18 @@ bench-failover-quick: build ## two trials of every fault, of the main ones with 
 	@scripts/bench-failover --trials 2 --profile fast --out failover-out $(ARGS)
 	@scripts/bench-failover --trials 2 --profile default --lanes 4 --fault kill,stepdown,freeze,blackhole,link-down --out failover-out/default $(ARGS)
 
+.PHONY: bench-replicate
+bench-replicate: build ## copy, live changes, lag and verify against naive programs (an hour); writes results/replicate
+	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan bench replicate --out results/replicate $(ARGS)
+
+.PHONY: bench-replicate-quick
+bench-replicate-quick: build ## the same, much smaller (2 minutes); writes replicate-out
+	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan bench replicate --quick --out replicate-out $(ARGS)
+
+.PHONY: bench-replicate-seeds
+bench-replicate-seeds: build ## 300 random runs with faults; both sides must be equal after each (an hour and a half); writes results/replicate
+	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan bench replicate --seeds 300 --out results/replicate $(ARGS)
+
 .PHONY: bench-e2e
 bench-e2e: ## the end-to-end tests at full size, 200,000 events and fifteen kills among them; writes results/e2e
 	@scripts/bench-e2e
@@ -63,4 +79,4 @@ bench-exactly-once: ## of these only the 200,000 events, stored exactly once acr
 
 .PHONY: clean
 clean: ## remove what the other targets made
-	@rm -rf bin demo-out latency-out failover-out
+	@rm -rf bin demo-out latency-out failover-out replicate-out

@@ -32,6 +32,9 @@ func newSender(ctx context.Context, j Job, c *counts) (sender, error) {
 func newReader(ctx context.Context, j Job, c *counts) (reader, error) {
 	switch j.Who {
 	case Capstan:
+		if j.Latency.Style == styleChanges {
+			return newChangesReader(ctx, j, c)
+		}
 		return newCapstanReader(ctx, j, c)
 	case Driver:
 		return newDriverReader(ctx, j, c)
@@ -164,3 +167,43 @@ func nothing(rec record.Record, err error) error {
 }
 
 func (r *capstanReader) close(context.Context) { _ = r.s.Close() }
+
+// changesReader is capstan's change stream on the same collection.
+type changesReader struct {
+	c      *tailer.Changes
+	intern record.Interner
+}
+
+func newChangesReader(ctx context.Context, j Job, c *counts) (*changesReader, error) {
+	cfg := tailer.ChangesConfig{Hooks: tailer.Hooks{OnBatch: func(int, int) { c.batches.Add(1) }, OnCommand: c.add}}
+	s, err := tailer.NewChanges(options.Client().ApplyURI(j.URI), j.Database, j.Stream, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Open(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return &changesReader{s, make(record.Interner)}, nil
+}
+
+func (r *changesReader) read(ctx context.Context, n int64, got func(arrival)) error {
+	for range n {
+		rec, err := r.c.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if rec.Kind != record.KindChange || rec.Change.Op != record.OpInsert {
+			return fmt.Errorf("a %s came where only inserts were sent", rec.Kind)
+		}
+		m, err := record.Decode(rec.Change.Document, r.intern)
+		if err != nil {
+			return err
+		}
+		got(arrival{m.Time, m.Src, m.Seq})
+	}
+	return nil
+}
+
+func (r *changesReader) idle(ctx context.Context) error { return nothing(r.c.Next(ctx)) }
+
+func (r *changesReader) close(context.Context) { _ = r.c.Close() }

@@ -40,6 +40,8 @@ const (
 	styleAwait = "await"
 	// styleFind reads what is there, once.
 	styleFind = "find"
+	// styleChanges is capstan's change stream on the collection.
+	styleChanges = "changes"
 )
 
 // Write concerns of a capstan sender.
@@ -50,7 +52,7 @@ const (
 
 // LatencyJob says what one end of a latency variant does. It is a part of Job.
 type LatencyJob struct {
-	// Style is how a Driver or Raw reader reads.
+	// Style is how a Driver or Raw reader reads, or styleChanges.
 	Style string `json:"style,omitempty"`
 	// Requery is the wait before a tail on an empty stream is opened again; 0: at once.
 	Requery time.Duration `json:"requery,omitempty"`
@@ -138,7 +140,7 @@ func (c *counts) add(command string) {
 	switch command {
 	case "getMore":
 		c.getMores.Add(1)
-	case "find":
+	case "find", "aggregate":
 		c.queries.Add(1)
 	case "insert":
 		c.inserts.Add(1)

@@ -110,6 +110,8 @@ func (c *LatencyConfig) groups() [][]variant {
 		v.set, v.majority, v.rate = true, majority, c.Rate/setShare
 		return v
 	}
+	changes := set("change-stream", "the same collection, read as a change stream", true)
+	changes.read.style = styleChanges
 	all := [][]variant{
 		{alone(paced("sleep-poll", "tailable without await, 1 s sleep at the end of data", byCapstan, poll(styleSleep)), 0.29693)},
 		{waiting(alone(paced(tightPoll, "tailable without await, no sleep", byCapstan, poll(styleSpin)), 0.000739))},
@@ -122,7 +124,7 @@ func (c *LatencyConfig) groups() [][]variant {
 		// The rate of these two is set when the one before is known.
 		{paced(naivePaced, "one InsertOne per message and a plain await cursor, at half its maximum", end{who: Driver}, byDriver),
 			paced(primedAtNaive, "capstan's producer and tailer at naive's rate", byCapstan, byCapstan)},
-		{set("majority", "three members, w: majority, majority-visible, "+perSecond(c.Rate/setShare), true), set("local", "the same, locally visible", false)},
+		{set("majority", "three members, w: majority, majority-visible, "+perSecond(c.Rate/setShare), true), set("local", "the same, locally visible", false), changes},
 	}
 	all = append(all, c.sweeps(primed, paced(floorPaced, "the ideal client", byRaw, byRaw), unpaced, flat(paced(floorUnpaced, "the ideal client, flat out", byRaw, byRaw)))...)
 	for _, g := range all {

@@ -22,7 +22,7 @@ const (
 
 // Config says what to start. The zero Config is a standalone server in a temporary directory.
 type Config struct {
-	// Members is 1 (a standalone server) or 3 (a replica set of three voting data members);
+	// Members is 1 (a standalone server, see Set) or 3 (a replica set of three voting data members);
 	// 0 means DefaultMembers.
 	Members int
 	// Dir holds data, logs, keys and the state file. It is made if it is missing and kept by Down. ""
@@ -55,7 +55,8 @@ type Config struct {
 	// DiskMB gives each member a disk of that size, in memory, so that it can be full; its data end with
 	// the cluster then, also in a Dir that is kept. Needs Linux and root. 0 means the disk of this computer.
 	DiskMB int
-	// Set is the name of the replica set; "" means a random one, which no other program can take for its own.
+	// Set is the name of the replica set; "" means a random one, which no other program can take for its own. With one member, a name makes
+	// it a replica set of one, which has an oplog, instead of a standalone server.
 	Set string
 	// Label says what the cluster is for. Temporary finds clusters by it, so that a command line tool
 	// does not take a running test's cluster for its own. "" is a label, too.
@@ -93,8 +94,6 @@ func (c Config) validate() error {
 		return fmt.Errorf("localcluster: OplogMB is %d: must be positive", c.OplogMB)
 	case c.DiskMB != 0 && c.DiskMB < MinDiskMB:
 		return fmt.Errorf("localcluster: DiskMB is %d: mongod needs at least %d", c.DiskMB, MinDiskMB)
-	case c.Set != "" && c.Members == 1:
-		return fmt.Errorf("localcluster: Set is %q: a standalone server has none", c.Set)
 	case c.StartTimeout < 0:
 		return fmt.Errorf("localcluster: StartTimeout is %v: must be positive", c.StartTimeout)
 	}

@@ -194,7 +194,7 @@ func freshState(cfg Config) state {
 		}
 		st.Members = append(st.Members, m)
 	}
-	if cfg.Members > 1 {
+	if cfg.Members > 1 || cfg.Set != "" {
 		st.Set = cmp.Or(cfg.Set, "capstan-"+randomHex(3))
 	}
 	if cfg.Auth {

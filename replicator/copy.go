@@ -97,11 +97,11 @@ type copying struct {
 }
 
 func (w *copying) run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
+	group, all := errgroup.WithContext(ctx) // all ends with Wait; the views come after it
 	for worker := range w.link.cfg.Readers {
 		group.Go(func() error {
 			for t := range w.tasks {
-				if err := w.part(ctx, worker, t); err != nil {
+				if err := w.part(all, worker, t); err != nil {
 					return err
 				}
 			}
@@ -110,7 +110,7 @@ func (w *copying) run(ctx context.Context) error {
 	}
 	group.Go(func() error {
 		defer close(w.tasks)
-		return w.hand(ctx)
+		return w.hand(all)
 	})
 	if err := group.Wait(); err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {

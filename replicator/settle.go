@@ -11,8 +11,10 @@ import (
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
-// maxTurns is how often one document is written again while others take its place in a unique index.
-const maxTurns = 4
+// maxTurns is how often one document may be refused while others take its place in a unique index. Where the source changes
+// meanwhile, versions that were read at different moments stand in each other's way, and documents that share a few values need
+// many turns; without an end are only those of a unique index that the source does not have.
+const maxTurns = 100
 
 // unsettled is a document that cannot be applied.
 type unsettled struct {
@@ -68,12 +70,12 @@ func (l *Link) settle(ctx context.Context, c CollectionState, ids []bson.RawValu
 		id := ids[0]
 		ids = ids[1:]
 		key := canonical(id)
-		turns[key]++
 		holder, err := l.present(ctx, c, id, at)
 		switch {
 		case err == nil:
 		case errors.As(err, new(*refusalError)):
 			reason := err
+			turns[key]++
 			if holder.IsZero() || turns[key] >= maxTurns {
 				left = append(left, unsettled{id: id, op: "put", err: reason})
 				delete(noted, key)

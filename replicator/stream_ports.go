@@ -91,7 +91,7 @@ type Checkpointer interface {
 }
 
 // RecreatedError ends a stream route whose source was dropped and created again: another stream under the old name. What of
-// the old one was not replicated is lost.
+// the old one was not replicated is lost, and the route's phase is PhaseLostHistory.
 type RecreatedError struct {
 	Route  string
 	Source record.Namespace

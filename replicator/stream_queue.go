@@ -26,7 +26,7 @@ func newStreamQueue(maxItems, maxBytes int) *streamQueue {
 	return &streamQueue{maxItems: maxItems, maxBytes: maxBytes, filled: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-func signal(c chan struct{}) {
+func streamSignal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -43,7 +43,7 @@ func (q *streamQueue) put(ctx context.Context, r record.Record) error {
 			first := len(q.items) == 1
 			q.mu.Unlock()
 			if first {
-				signal(q.filled)
+				streamSignal(q.filled)
 			}
 			return nil
 		}
@@ -61,7 +61,7 @@ func (q *streamQueue) end(err error) {
 	q.mu.Lock()
 	q.err = err
 	q.mu.Unlock()
-	signal(q.filled)
+	streamSignal(q.filled)
 }
 
 // take moves what is there to the end of into: at most n records of about size bytes, and at least one if one is there. With
@@ -81,9 +81,9 @@ func (q *streamQueue) take(into []record.Record, n, size int) ([]record.Record, 
 	left := copy(q.items, q.items[k:])
 	clear(q.items[left:]) // what was taken belongs to the taker alone
 	q.items, q.bytes = q.items[:left], q.bytes-bytes
-	signal(q.room)
+	streamSignal(q.room)
 	if left > 0 || q.err != nil {
-		signal(q.filled)
+		streamSignal(q.filled)
 	}
 	return into, nil
 }

@@ -1,6 +1,7 @@
 package replicator
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -175,12 +176,17 @@ func (l *StreamLink) enter(p Phase, source StreamInfo) {
 	}
 }
 
+// failed is called when Run ends with err.
 func (l *StreamLink) failed(err error) {
+	phase := PhaseFailed
+	if _, ok := errors.AsType[*RecreatedError](err); ok {
+		phase = PhaseLostHistory // only a resync helps
+	}
 	l.mu.Lock()
-	l.status.phase, l.status.reason, l.status.paused, l.status.since = PhaseFailed, err.Error(), false, time.Now()
+	l.status.phase, l.status.reason, l.status.paused, l.status.since = phase, err.Error(), false, time.Now()
 	l.mu.Unlock()
 	if hook := l.cfg.Hooks.OnPhase; hook != nil {
-		hook(PhaseFailed)
+		hook(phase)
 	}
 }
 

@@ -120,7 +120,7 @@ func compile(text string) (pattern, error) {
 	if !dotted {
 		coll = "*"
 	}
-	if db == "" || coll == "" || strings.ContainsAny(text, " $\"\\/\x00") {
+	if db == "" || coll == "" || !legal(db, coll) {
 		return pattern{}, fmt.Errorf("%w: %q", ErrBadPattern, text)
 	}
 	p := pattern{text: text, db: db, coll: coll}
@@ -130,6 +130,12 @@ func compile(text string) (pattern, error) {
 	}
 	p.re = re
 	return p, nil
+}
+
+// legal reports whether a database and a collection may have these names. Blanks, quotes and slashes are none of a
+// database's, but a collection may well have them.
+func legal(db, coll string) bool {
+	return !strings.ContainsAny(db, " $\"\\/\x00") && !strings.ContainsAny(coll, "$\x00")
 }
 
 func glob(s string) string { return strings.ReplaceAll(regexp.QuoteMeta(s), `\*`, `.*`) }
@@ -151,8 +157,14 @@ func compileRename(r Rename) (rename, error) {
 	if fromDB == "" || toDB == "" || strings.Contains(fromDB+fromColl+toDB+toColl, "*") {
 		return rename{}, fmt.Errorf("%w: a * stands for all collections of a database and for nothing else here", ErrBadPattern)
 	}
+	if !legal(fromDB, fromColl) || !legal(toDB, toColl) {
+		return rename{}, fmt.Errorf("%w: no database or collection has such a name", ErrBadPattern)
+	}
 	if toDB == Own {
 		return rename{}, fmt.Errorf("the database %q at the destination is capstan's own; choose another name", Own)
+	}
+	if System(record.Namespace{DB: toDB, Coll: toColl}) {
+		return rename{}, fmt.Errorf("%w: %s is the server's own; choose another name", ErrBadPattern, r.To)
 	}
 	return rename{record.Namespace{DB: fromDB, Coll: fromColl}, record.Namespace{DB: toDB, Coll: toColl}}, nil
 }
@@ -246,8 +258,9 @@ func (s *Set) Match() bson.D {
 		if out := alternatives(s.exclude, field); len(out) > 0 {
 			d = append(d, bson.E{Key: "$nor", Value: out})
 		}
-		d = append(d, bson.E{Key: field + ".db", Value: bson.D{{Key: "$nin", Value: bson.A{"admin", "local", "config", Own}}}})
-		return d
+		return append(d,
+			bson.E{Key: field + ".db", Value: bson.D{{Key: "$nin", Value: bson.A{"admin", "local", "config", Own}}}},
+			bson.E{Key: field + ".coll", Value: bson.D{{Key: "$not", Value: bson.Regex{Pattern: `^system\.`}}}})
 	}
 	return bson.D{{Key: "$or", Value: bson.A{
 		either("ns"),
@@ -275,7 +288,7 @@ func exact(part string) any {
 	if !strings.Contains(part, "*") {
 		return part
 	}
-	return bson.Regex{Pattern: "^" + glob(part) + "$", Options: "s"}
+	return bson.Regex{Pattern: "^" + glob(part) + `\z`, Options: "s"} // not $, which lets a line feed follow
 }
 
 // Fingerprint identifies what the set means: two sets with the same fingerprint select, rename and filter
@@ -306,6 +319,9 @@ func Overlap(a, b *Set) (string, bool) {
 	for _, p := range a.targets() {
 		for _, q := range b.targets() {
 			if meets(p.db, q.db) && meets(p.coll, q.coll) {
+				if strings.Contains(p.text, "*") {
+					p = q // perhaps it says more
+				}
 				return p.text, true
 			}
 		}
@@ -321,37 +337,62 @@ func (s *Set) targets() []pattern {
 	}
 	var out []pattern
 	for _, p := range in {
-		plain := true
-		for _, r := range s.renames {
-			switch {
-			case !meets(p.db, r.from.DB), r.from.Coll != "" && !meets(p.coll, r.from.Coll):
-				continue
-			case r.from.Coll == "":
-				out = append(out, pattern{text: r.to.DB + "." + p.coll, db: r.to.DB, coll: p.coll})
-				plain = plain && p.db != r.from.DB
-			default:
-				out = append(out, pattern{text: r.to.String(), db: r.to.DB, coll: r.to.Coll})
-				plain = plain && (p.db != r.from.DB || p.coll != r.from.Coll)
+		if !strings.Contains(p.db+p.coll, "*") {
+			ns := record.Namespace{DB: p.db, Coll: p.coll}
+			if s.Matches(ns) {
+				out = append(out, patternOf(s.Target(ns)))
 			}
+			continue
 		}
-		if plain {
-			out = append(out, p)
-		}
+		out = append(out, s.targetsOf(p)...)
 	}
 	return out
 }
 
+func patternOf(ns record.Namespace) pattern {
+	return pattern{text: ns.String(), db: ns.DB, coll: ns.Coll}
+}
+
+// targetsOf returns the patterns of what a pattern with a * becomes: what every rename makes of it, and, unless one of them
+// takes all of it, itself.
+func (s *Set) targetsOf(p pattern) []pattern {
+	var out []pattern
+	for _, r := range s.renames {
+		switch {
+		case !meets(p.db, r.from.DB), r.from.Coll != "" && !meets(p.coll, r.from.Coll):
+		case r.from.Coll == "":
+			out = append(out, pattern{text: r.to.DB + "." + p.coll, db: r.to.DB, coll: p.coll})
+			if p.db == r.from.DB {
+				return out
+			}
+		case s.Matches(r.from) && s.Target(r.from) == r.to:
+			out = append(out, patternOf(r.to))
+		}
+	}
+	return append(out, p)
+}
+
 // meets reports whether some text fits both patterns.
 func meets(a, b string) bool {
-	switch {
-	case a == "" || b == "":
-		return strings.Trim(a+b, "*") == ""
-	case a[0] == '*' && b[0] == '*':
-		return meets(a[1:], b) || meets(a, b[1:])
-	case a[0] == '*':
-		return meets(a[1:], b) || meets(a, b[1:])
-	case b[0] == '*':
-		return meets(a, b[1:]) || meets(a[1:], b)
+	// fits[j]: what is read of a can meet what is read of b up to j.
+	fits := make([]bool, len(b)+1)
+	fits[0] = true
+	for j := 0; j < len(b) && b[j] == '*'; j++ {
+		fits[j+1] = true
 	}
-	return a[0] == b[0] && meets(a[1:], b[1:])
+	for i := range len(a) {
+		next := make([]bool, len(b)+1)
+		next[0] = a[i] == '*' && fits[0]
+		for j := range len(b) {
+			switch {
+			case a[i] == '*' || b[j] == '*':
+				// The * stands for nothing, or for what the other one has here.
+				next[j+1] = a[i] == '*' && (fits[j+1] || next[j]) || b[j] == '*' && (next[j] || fits[j+1])
+			default:
+				next[j+1] = a[i] == b[j] && fits[j]
+			}
+		}
+		fits = next
+	}
+	return fits[len(b)]
 }

@@ -19,6 +19,7 @@ import (
 // Trap 3.24: whatever happens to the primary, every insert that was acknowledged comes once, in order, also to a
 // reader that is restarted from the position of what it read last, and to one that reads a secondary.
 func TestChangesSurviveFailovers(t *testing.T) {
+	t.Parallel()
 	d := mongotest.Own(t, localcluster.Config{Members: 3})
 	coll := d.DB(t).Collection("s", mongoCollectionMajority())
 	w := &writer{coll: coll, src: "a/1"}
@@ -102,6 +103,7 @@ func TestChangesSurviveFailovers(t *testing.T) {
 
 // The watchdog: a server that falls silent in the middle of a getMore, without another one to go to.
 func TestAFrozenServerDoesNotHoldAChangeStream(t *testing.T) {
+	t.Parallel()
 	d := mongotest.Own(t, localcluster.Config{Members: 3})
 	coll := d.DB(t).Collection("s")
 	insertDoc(t, coll, 0)
@@ -172,6 +174,7 @@ func insertEventually(t testing.TB, coll *mongo.Collection, id any) {
 // Traps 3.17 and 3.18: behind a rollover of the oplog an old position is lost, once and for good; the one
 // that moved while the collection was idle is not.
 func TestTheOplogRollsOverAnOldPositionAndNotOverAFreshOne(t *testing.T) {
+	t.Parallel()
 	d := mongotest.Own(t, localcluster.Config{Members: 3, OplogMB: 1})
 	db := d.DB(t)
 	quiet, busy := db.Collection("quiet"), db.Collection("busy")

@@ -43,6 +43,7 @@ type changeLoop struct {
 	intern record.Interner
 
 	replicaSet bool
+	onPrimary  bool             // the member was the primary when the session began
 	end        record.Timestamp // the operation at which UntilEnd stops
 	patience   int              // 1, 2, 4 … while deadlines end every opening or getMore
 	slow       bool             // the last opening or getMore ended by its deadline
@@ -54,10 +55,17 @@ type changeLoop struct {
 	invalid    bool // the last event was an invalidate
 }
 
+// maxScanPatience is maxPatience for a change stream, up to four hours for the first getMore. The server looks
+// through the oplog for the first event that matches (150,000 entries a second were measured) and answers
+// nothing before that; given up too early, it would begin anew each time, for ever. A server that is silent
+// for another reason is found out by the driver's heartbeats.
+const maxScanPatience = 512
+
 // The ends of a change stream's cursor that are no failures of the server.
 var (
 	errInvalidated = errors.New("what was watched was dropped or renamed")
 	errOneByOne    = errors.New("an event is too large: read one by one")
+	errPromoted    = errors.New("the member became the primary, and another one is preferred")
 )
 
 // run reads until ctx ends or nothing more can be read, and returns why: record.ErrClosed, io.EOF, or a
@@ -92,7 +100,7 @@ func (l *changeLoop) run(ctx context.Context) error {
 // failed decides what a cursor's end means. A nil error means: open again.
 func (l *changeLoop) failed(err error, opened bool, out *outage, attempts int) error {
 	if l.slow {
-		l.patience = min(2*l.patience, maxPatience)
+		l.patience = min(2*l.patience, maxScanPatience)
 	}
 	l.slow = false
 	if mongoerr.IsTooLarge(err) && !l.single {
@@ -126,7 +134,7 @@ func (l *changeLoop) refused(err error) error {
 	case mongoerr.IsView(err):
 		return &NotWatchableError{Namespace: l.ns, Err: err}
 	}
-	for _, ours := range []error{errMoved, errNotPrimary, errWatchdog, errExhausted, errInvalidated, errNotYet} {
+	for _, ours := range []error{errMoved, errNotPrimary, errWatchdog, errExhausted, errInvalidated, errNotYet, errPromoted} {
 		if errors.Is(err, ours) {
 			return nil
 		}
@@ -207,6 +215,14 @@ func (l *changeLoop) session(ctx context.Context) (opened bool, err error) {
 // follows reports whether a session has to be on the primary, which can change.
 func (l *changeLoop) follows() bool { return l.replicaSet && l.pref.Mode() == readpref.PrimaryMode }
 
+// promoted reports whether the secondary that is read has become the primary, where secondaries are
+// preferred. Once it is known as the primary at the opening, there was no other choice.
+func (l *changeLoop) promoted() bool {
+	mode := l.pref.Mode()
+	return !l.direct && !l.onPrimary && (mode == readpref.SecondaryMode || mode == readpref.SecondaryPreferredMode) &&
+		l.member.primary.Addr() == l.member.at()
+}
+
 // read hands over what cur yields until it ends. ctx is the stream's, sctx the session's: a batch that
 // waits for a slow consumer is not lost because the primary moves.
 func (l *changeLoop) read(ctx, sctx context.Context, cur *cursor) error {
@@ -239,6 +255,8 @@ func (l *changeLoop) read(ctx, sctx context.Context, cur *cursor) error {
 			return errEnd
 		case cur.id == 0:
 			return errExhausted
+		case l.promoted():
+			return errPromoted
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (l *changeLoop) choose(ctx context.Context) (client *mongo.Client, done fun
 	if t, i, ok := raw.Lookup("operationTime").TimestampOK(); ok && l.end.IsZero() {
 		l.end = record.Timestamp{T: t, I: i}
 	}
-	l.replicaSet = set && !l.direct
+	l.replicaSet, l.onPrimary = set && !l.direct, primary
 	nothing := func(context.Context) {}
 	switch {
 	case l.direct:

@@ -85,7 +85,7 @@ var (
 
 // reason returns a few constant words for err, for logs and metrics.
 func reason(err error) string {
-	for _, known := range []error{errMoved, errNotPrimary, errWatchdog, errReread, errAnchorGone, errEmpty, errMissing, errExhausted, errStillborn, errInvalidated, errOneByOne, errNotYet} {
+	for _, known := range []error{errMoved, errNotPrimary, errWatchdog, errReread, errAnchorGone, errEmpty, errMissing, errExhausted, errStillborn, errInvalidated, errOneByOne, errNotYet, errPromoted} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

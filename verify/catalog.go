@@ -81,7 +81,7 @@ func (s *side) readIndexes(ctx context.Context, c *collection) error {
 	return err
 }
 
-// pairs lists what is to be compared: every collection of the source that takes part, with what the target has under its
+// list finds what is to be compared: every collection of the source that takes part, with what the target has under its
 // name there, and every collection of the target that a collection of the source would be copied to, were it there.
 func (r *run) list(ctx context.Context, set *scope.Set) error {
 	there := make(map[record.Namespace]collection)
@@ -98,6 +98,7 @@ func (r *run) list(ctx context.Context, set *scope.Set) error {
 			there[c.ns] = c
 		}
 	}
+	origins := make(map[record.Namespace]record.Namespace)
 	sources, err := r.source.databases(ctx)
 	if err != nil {
 		return err
@@ -112,6 +113,10 @@ func (r *run) list(ctx context.Context, set *scope.Set) error {
 				continue
 			}
 			to := set.Target(c.ns)
+			if first, ok := origins[to]; ok {
+				return fmt.Errorf("verify: %s and %s of the source have one name at the target, %s: compare them one after the other", first, c.ns, to)
+			}
+			origins[to] = c.ns
 			p := &pair{source: c, target: collection{ns: to}, query: set.Filter(c.ns)}
 			if t, ok := there[to]; ok {
 				p.target = t

@@ -17,6 +17,11 @@ const (
 	DefaultWorkers = 2
 	// MaxWorkers bounds Config.Workers: each holds two windows.
 	MaxWorkers = 16
+	// DefaultWindow is how large a window becomes, per side and worker, in bytes: large replies cost least, and four of them are
+	// little memory.
+	DefaultWindow = 2 << 20
+	// DefaultRange is about how many documents one range has; there are at most maxSpans.
+	DefaultRange = 100_000
 	// DefaultSettle is how long a document must have stayed different.
 	DefaultSettle = 30 * time.Second
 	// DefaultMaxDifferences is how many differing documents are listed.
@@ -56,6 +61,9 @@ type Config struct {
 	Progress string
 	// Workers is how many ranges of documents are compared at the same time. 0 means DefaultWorkers.
 	Workers int
+	// Window is about how many bytes of one side are compared at a time, Range about how many documents are compared by one worker
+	// before it takes other ones. 0 means DefaultWindow and DefaultRange.
+	Window, Range int
 	// AttemptTimeout bounds one command, Patience how long a side may not answer before the run fails. 0 means
 	// DefaultAttemptTimeout and DefaultPatience.
 	AttemptTimeout, Patience time.Duration
@@ -78,6 +86,8 @@ type Hooks struct {
 
 func (c Config) withDefaults() Config {
 	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
+	c.Window = cmp.Or(c.Window, DefaultWindow)
+	c.Range = cmp.Or(c.Range, DefaultRange)
 	c.Settle = cmp.Or(c.Settle, DefaultSettle)
 	c.MaxDifferences = max(cmp.Or(c.MaxDifferences, DefaultMaxDifferences), 0)
 	c.Diffs = max(cmp.Or(c.Diffs, DefaultDiffs), 0)
@@ -90,6 +100,8 @@ func (c Config) validate() error {
 	switch {
 	case c.Workers < 0 || c.Workers > MaxWorkers:
 		return fmt.Errorf("verify: Workers %d is not between 1 and %d", c.Workers, MaxWorkers)
+	case c.Window < 0 || c.Range < 0:
+		return fmt.Errorf("verify: Window %d or Range %d is negative", c.Window, c.Range)
 	case c.Settle < 0:
 		return fmt.Errorf("verify: Settle %s is negative", c.Settle)
 	case c.AttemptTimeout < 0, c.Patience < 0:

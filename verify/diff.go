@@ -5,10 +5,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/seed-12ef14e5/capstan/record"
 )
 
 const (
@@ -53,6 +56,15 @@ func idText(v bson.RawValue) json.RawMessage {
 
 // differ collects what differs between two documents.
 type differ struct{ paths []PathDiff }
+
+// diff returns what differs between two documents of a pair, without what is not compared.
+func (p *pair) diff(source, target bson.Raw) []PathDiff {
+	paths := diff(source, target)
+	if p.newTS {
+		paths = slices.DeleteFunc(paths, func(d PathDiff) bool { return d.Path == record.FieldTS })
+	}
+	return paths
+}
 
 // diff returns what differs between two documents of one _id, at most maxPaths places.
 func diff(source, target bson.Raw) []PathDiff {

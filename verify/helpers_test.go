@@ -113,3 +113,10 @@ func command(t testing.TB, db *mongo.Database, cmd bson.D) {
 		t.Fatalf("%v: %v", cmd, err)
 	}
 }
+
+func filter(t testing.TB, pattern string, query bson.D) scope.Filter {
+	t.Helper()
+	raw, err := bson.Marshal(query)
+	do(t, err)
+	return scope.Filter{Pattern: pattern, Query: raw}
+}

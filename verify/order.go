@@ -215,7 +215,7 @@ func (r *run) settleOrder(ctx context.Context, o *ordering) error {
 	n.Equal += o.equal
 	n.OlderAtSource, n.OlderAtTarget = o.olderS, o.olderT
 	for _, id := range o.moved {
-		r.differ(n, Moved, id, nil, nil)
+		r.differ(n, Moved, id, nil)
 	}
 	n.Moved += o.movedCount - int64(len(o.moved))
 	return nil

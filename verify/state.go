@@ -152,11 +152,16 @@ func (r *run) close(s *suspect, kind string, source, target bson.Raw) {
 		}
 		return
 	}
-	r.differ(n, kind, id, source, target)
+	var paths []PathDiff
+	if kind == Different && r.diffs < r.cfg.Diffs && r.listed < r.cfg.MaxDifferences {
+		r.diffs++
+		paths = s.p.diff(source, target)
+	}
+	r.differ(n, kind, id, paths)
 }
 
 // differ counts and lists a document that differs. r.mu is held.
-func (r *run) differ(n *Namespace, kind string, id bson.RawValue, source, target bson.Raw) {
+func (r *run) differ(n *Namespace, kind string, id bson.RawValue, paths []PathDiff) {
 	switch kind {
 	case Missing:
 		n.Missing++
@@ -173,10 +178,5 @@ func (r *run) differ(n *Namespace, kind string, id bson.RawValue, source, target
 		return
 	}
 	r.listed++
-	d := Difference{Kind: kind, ID: idText(id)}
-	if kind == Different && r.diffs < r.cfg.Diffs {
-		r.diffs++
-		d.Paths = diff(source, target)
-	}
-	n.Differences = append(n.Differences, d)
+	n.Differences = append(n.Differences, Difference{Kind: kind, ID: idText(id), Paths: paths})
 }

@@ -17,9 +17,8 @@ import (
 var ErrNothing = errors.New("verify: no collection of either side takes part (are the names right?)")
 
 const (
-	// spanDocuments is about how many documents one range of a collection has, maxSpans how many ranges there are at most.
-	spanDocuments = 100_000
-	maxSpans      = 64
+	// maxSpans is how many ranges of a collection there are at most.
+	maxSpans = 64
 	// samplesPerSpan is how many _ids are drawn per range, to cut a collection in pieces of about one size.
 	samplesPerSpan = 16
 )
@@ -219,7 +218,7 @@ func (r *run) split(ctx context.Context, p *pair, total int64) error {
 	if !c.exists {
 		s, c = r.target, p.target
 	}
-	parts := int(min(total/spanDocuments+1, maxSpans))
+	parts := int(min(total/int64(r.cfg.Range)+1, maxSpans))
 	var cuts []bson.RawValue
 	if parts > 1 {
 		var err error

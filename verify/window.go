@@ -13,9 +13,8 @@ import (
 const (
 	// firstLimit is how many documents the first window of a range holds: nothing is known of their size.
 	firstLimit = 100
-	// windowBytes is about how large a window becomes, per side: large replies cost least, and four of them are little memory.
-	windowBytes = 2 << 20
-	maxLimit    = 20_000
+	// maxLimit bounds the documents of a window.
+	maxLimit = 20_000
 	// growth bounds how much larger a window is than the last one.
 	growth = 8
 	// probeKeys is how many keys of the _id index one window of a filtered source covers: few may pass.
@@ -172,7 +171,7 @@ func (sc *scanner) adapt(w *window) {
 		return
 	}
 	sc.mean = max(w.source.bytes, w.target.bytes) / n
-	sc.limit = max(min(windowBytes/max(sc.mean, 1), sc.limit*growth, maxLimit), 1)
+	sc.limit = max(min(sc.cfg.Window/max(sc.mean, 1), sc.limit*growth, maxLimit), 1)
 }
 
 // window is one range [lo, next) of _ids as both sides have it.

@@ -18,8 +18,11 @@ func newBenchCmd(env *environ) *cobra.Command {
 	cmd := newGroup("bench", "measure on this machine", `  capstan bench core                     # speed and memory, as ratios against an ideal client (5 minutes)
   capstan bench core --out results/core  # and keep the raw numbers
   capstan bench latency                  # how long messages take, in fifteen ways of tailing (11 minutes)
-  sudo capstan bench failover            # what clients lose and how long they wait, in every fault (half an hour)`)
-	cmd.AddCommand(newBenchCoreCmd(env), newBenchLatencyCmd(env), newBenchFailoverCmd(env), newFailoverClientCmd(env), newBenchWorkerCmd(env))
+  sudo capstan bench failover            # what clients lose and how long they wait, in every fault (half an hour)
+  capstan bench replicate                # copy, live changes, lag and verify, against naive programs (an hour)
+  capstan bench replicate --seeds 10     # random changes under faults; both sides must be equal in the end (3 minutes)`)
+	cmd.AddCommand(newBenchCoreCmd(env), newBenchLatencyCmd(env), newBenchFailoverCmd(env), newFailoverClientCmd(env), newBenchReplicateCmd(env), newBenchNaiveCmd(env),
+		newBenchWorkerCmd(env))
 	return cmd
 }
 

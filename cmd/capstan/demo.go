@@ -88,6 +88,7 @@ func newDemoCmd(env *environ) *cobra.Command {
 	f.Float64Var(&d.bareRate, "standalone-rate", demoBareRate, "of these a second")
 	f.StringVar(&d.out, "out", demoFolder, "folder for the CSV files and the pictures")
 	f.Uint64Var(&d.seed, "seed", 0, "repeat a run: payloads and the moments of the faults (default: a new one)")
+	cmd.AddCommand(newDemoReplicateCmd(env))
 	return cmd
 }
 

@@ -67,12 +67,14 @@ var table = map[string]may{
 	"checkpoint/checkpointtest": {[]string{"record"}, bsonOnly, "the suite judges any store"},
 	"localcluster":              {[]string{"internal/retry", "internal/mongoerr"}, join(mongo, zerolog, errgroup, []string{"golang.org/x/sys/unix"}), "it runs servers and knows no role"},
 
-	"experiment":         {[]string{"..."}, []string{"..."}, "it wires everything"},
-	"experiment/outage":  {[]string{"..."}, []string{"..."}, "it wires everything"},
-	"experiment/results": {nil, nil, "rows in, files out"},
-	"experiment/raw":     {nil, bsonOnly, "the ideal client is a socket, BSON and OP_MSG, nothing else"},
-	"cmd/capstan":        {[]string{"..."}, []string{"..."}, "it wires everything"},
-	"e2e":                {[]string{"..."}, []string{"..."}, "it wires everything"},
+	"experiment":                      {[]string{"..."}, []string{"..."}, "it wires everything"},
+	"experiment/outage":               {[]string{"..."}, []string{"..."}, "it wires everything"},
+	"experiment/replication":          {[]string{"..."}, []string{"..."}, "it wires everything"},
+	"experiment/replication/workload": {[]string{"internal/mongoerr", "internal/pace"}, join(mongo, zerolog, errgroup), "it changes databases and knows nobody who follows"},
+	"experiment/results":              {nil, nil, "rows in, files out"},
+	"experiment/raw":                  {nil, bsonOnly, "the ideal client is a socket, BSON and OP_MSG, nothing else"},
+	"cmd/capstan":                     {[]string{"..."}, []string{"..."}, "it wires everything"},
+	"e2e":                             {[]string{"..."}, []string{"..."}, "it wires everything"},
 }
 
 // nobody may be imported by anyone: they wire.

@@ -128,6 +128,7 @@ const (
 	codeIndexOptionsConflict      = 85
 	codeIndexKeySpecsConflict     = 86
 	codeCannotConvertIndex        = 359
+	codeTooLargeForCache          = 388
 	codeUnknownReplWriteConcern   = 79
 	codeUnsatisfiableWriteConcern = 100
 	codeValidation                = 121

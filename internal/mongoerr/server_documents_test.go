@@ -83,7 +83,7 @@ var documentEvents = []happening{
 		filter := bson.D{e("$and", bson.A{bson.D{e("a", 1)}, bson.D{e("a", 2)}})}
 		return update(t, w, filter, bson.D{e("$set", bson.D{e("b", 1)})}, true)
 	}},
-	{66, asRead, "_id in other bytes", func(t *testing.T, w *world) answer {
+	{66, asRead, "replacement with another _id", func(t *testing.T, w *world) answer {
 		c := w.made(t, options.CreateCollection().SetCollation(&options.Collation{Locale: "en", Strength: 1}))
 		if err := insert(t.Context(), c, doc("a")); err != nil {
 			t.Fatal(err)

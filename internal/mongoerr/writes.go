@@ -87,3 +87,7 @@ func CannotConvertIndex(err error) bool { return has(err, codeCannotConvertIndex
 
 // IsBadOption reports whether the server refused an option, or what it says together with others.
 func IsBadOption(err error) bool { return has(err, codeBadValue, codeInvalidOptions) }
+
+// IsTooLargeForCache reports whether the storage engine had no room in its cache for one write. It passes when other writes
+// have reached the disk, unless the cache is very small (documents of 16 MB, and 256 MB of cache that others use too).
+func IsTooLargeForCache(err error) bool { return has(err, codeTooLargeForCache) }

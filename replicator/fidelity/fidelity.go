@@ -243,7 +243,7 @@ func (b *builder) large() {
 	rest := most - len(b.last().Raw)
 	b.last().Raw = doc(bsoncore.AppendInt32Element(nil, "_id", b.n), bsoncore.AppendBinaryElement(nil, "data", 0, make([]byte, rest)))
 	b.last().Large = true
-	id := strings.Repeat("i", 9<<20)
-	b.raw("_id of 9 MB", bsoncore.AppendStringElement(nil, "_id", id), bsoncore.AppendInt32Element(nil, "x", 1))
+	id := strings.Repeat("i", 1<<20)
+	b.raw("_id of 1 MB", bsoncore.AppendStringElement(nil, "_id", id), bsoncore.AppendInt32Element(nil, "x", 1))
 	b.last().Large = true
 }

@@ -3,7 +3,6 @@ package mongodb
 import (
 	"context"
 	"encoding/hex"
-	"fmt"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -67,12 +66,8 @@ func (s *Source) databases(ctx context.Context, set *scope.Set) ([]string, error
 	if err != nil {
 		return nil, needs(err, "list databases", "readAnyDatabase")
 	}
-	values, err := reply.Lookup("databases").Array().Values()
-	if err != nil {
-		return nil, fmt.Errorf("list databases: %w: %w", errReply, err)
-	}
 	var dbs []string
-	for _, v := range values {
+	for _, v := range values(reply.Lookup("databases")) {
 		if name, ok := v.Document().Lookup("name").StringValueOK(); ok && !scope.System(record.Namespace{DB: name}) {
 			dbs = append(dbs, name)
 		}
@@ -128,6 +123,9 @@ func (s *Source) describe(ctx context.Context, c *replicator.Collection, at reco
 		return needs(err, "list the indexes of "+ns.String(), "read on the database "+ns.DB)
 	}
 	c.Indexes = docs
+	if c.Kind == replicator.KindTimeseries { // its documents are in a collection of the server's
+		return nil
+	}
 	stats, err := s.all(ctx, ns.DB, ns.String(), bson.D{{Key: "aggregate", Value: ns.Coll}, {Key: "cursor", Value: bson.D{}}, {Key: "pipeline", Value: bson.A{
 		bson.D{{Key: "$collStats", Value: bson.D{{Key: "count", Value: bson.D{}}, {Key: "storageStats", Value: bson.D{}}}}},
 		bson.D{{Key: "$project", Value: bson.D{{Key: "count", Value: 1}, {Key: "size", Value: "$storageStats.size"}}}},

@@ -198,6 +198,7 @@ func TestAPlaceOfAMemberWithAnotherOrderIsNotBelieved(t *testing.T) {
 	must(t, db.CreateCollection(t.Context(), "capped", options.CreateCollection().SetCapped(true).SetSizeInBytes(1<<20).SetMaxDocuments(100)))
 	put(t, coll, 5000, 20)
 	put(t, coll, 0, 100)
+	c = describe(t, s, coll)
 	r.At = w.At
 	docs, _ := walk(t, s, c, r, 50, nil, now(t, s), nil)
 	if got := numbers(docs); len(got) != 100 || got[0] != 0 || !slices.IsSorted(got) {

@@ -46,3 +46,16 @@ func idOf(doc bson.Raw) (bson.RawValue, error) {
 	}
 	return v, nil
 }
+
+// values returns what an array holds, nothing if v is none.
+func values(v bson.RawValue) []bson.RawValue {
+	a, ok := v.ArrayOK()
+	if !ok {
+		return nil
+	}
+	all, err := a.Values()
+	if err != nil {
+		return nil
+	}
+	return all
+}

@@ -1,6 +1,7 @@
 package mongodb_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -255,19 +256,30 @@ func TestDocumentsOf16MBAreReadOnceAndInWindowsThatFitIntoMemory(t *testing.T) {
 	}
 }
 
-func TestACollectionThatIsGoneIsAnEmptyRange(t *testing.T) {
+func TestACollectionThatIsGoneIsSaidAndOneThatWasRenamedIsRead(t *testing.T) {
 	t.Parallel()
 	d, db := database(t)
 	fill(t, db.Collection("c"), 10, 10)
 	s := newSource(t, d.Options(), mongodb.SourceConfig{})
 	c := describe(t, s, db.Collection("c"))
-	must(t, db.Collection("c").Drop(t.Context()))
-	for _, filter := range []bson.Raw{nil, raw(t, bson.D{{Key: "k", Value: 1}})} {
-		w, err := s.Window(t.Context(), c, replicator.Range{At: record.NewID()}, 100, filter, now(t, s))
+	filters := []bson.Raw{nil, raw(t, bson.D{{Key: "k", Value: bson.D{{Key: "$exists", Value: false}}}})}
+	must(t, d.DB(t).Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "renameCollection", Value: db.Name() + ".c"}, {Key: "to", Value: db.Name() + ".other"}}).Err())
+	fill(t, db.Collection("c"), 3, 10) // another collection under the name
+	for _, filter := range filters {
+		w, err := s.Window(t.Context(), c, replicator.Range{}, 100, filter, now(t, s))
 		must(t, err)
-		if len(w.Documents) > 0 || !w.Done {
-			t.Errorf("a window of a dropped collection: %d documents, done %v", len(w.Documents), w.Done)
+		if len(w.Documents) != 10 {
+			t.Errorf("a window of a renamed collection has %d documents, want 10", len(w.Documents))
 		}
+	}
+	must(t, db.Collection("other").Drop(t.Context()))
+	for _, filter := range filters {
+		if _, err := s.Window(t.Context(), c, replicator.Range{}, 100, filter, now(t, s)); !errors.Is(err, replicator.ErrGone) {
+			t.Errorf("a window of a dropped collection: %v, want ErrGone", err)
+		}
+	}
+	if _, err := s.Fetch(t.Context(), c.Name, c.UUID, []bson.RawValue{raw(t, bson.D{{Key: "v", Value: 1}}).Lookup("v")}, nil, now(t, s)); !errors.Is(err, replicator.ErrGone) {
+		t.Errorf("fetch from a dropped collection: %v, want ErrGone", err)
 	}
 }
 

@@ -107,8 +107,8 @@ func (e *streamEnds) route(cfg mongodb.StreamRouteConfig) *replicator.StreamLink
 	return link
 }
 
-// running is a route that runs.
-type running struct {
+// runningStream is a route that runs.
+type runningStream struct {
 	t    *testing.T
 	link *replicator.StreamLink
 	end  context.CancelFunc
@@ -117,16 +117,16 @@ type running struct {
 	err  error
 }
 
-func run(t *testing.T, link *replicator.StreamLink) *running {
+func runStream(t *testing.T, link *replicator.StreamLink) *runningStream {
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{t: t, link: link, end: cancel, done: make(chan error, 1)}
+	r := &runningStream{t: t, link: link, end: cancel, done: make(chan error, 1)}
 	go func() { r.done <- link.Run(ctx) }()
 	t.Cleanup(func() { cancel(); _ = r.wait() })
 	return r
 }
 
 // wait returns what Run returned.
-func (r *running) wait() error {
+func (r *runningStream) wait() error {
 	r.once.Do(func() {
 		select {
 		case r.err = <-r.done:
@@ -138,7 +138,7 @@ func (r *running) wait() error {
 }
 
 // stop ends the route, which must be well.
-func (r *running) stop() {
+func (r *runningStream) stop() {
 	r.t.Helper()
 	r.end()
 	if err := r.wait(); err != nil {
@@ -147,7 +147,7 @@ func (r *running) stop() {
 }
 
 // until polls until ok.
-func (r *running) until(what string, ok func(replicator.Status) bool) {
+func (r *runningStream) until(what string, ok func(replicator.Status) bool) {
 	r.t.Helper()
 	for end := time.Now().Add(streamPatience); !ok(r.link.Status()); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -156,18 +156,18 @@ func (r *running) until(what string, ok func(replicator.Status) bool) {
 	}
 }
 
-func (r *running) live() {
+func (r *runningStream) live() {
 	r.t.Helper()
 	r.until("live", func(s replicator.Status) bool { return s.Phase == replicator.PhaseLive })
 }
 
-func (r *running) applied(n int64) {
+func (r *runningStream) applied(n int64) {
 	r.t.Helper()
 	r.until(fmt.Sprintf("%d applied", n), func(s replicator.Status) bool { return s.Totals.Applied >= n })
 }
 
-// all returns the documents of a stream in natural order, without the primer.
-func all(t *testing.T, db *mongo.Database, name string) []bson.Raw {
+// streamAll returns the documents of a stream in natural order, without the primer.
+func streamAll(t *testing.T, db *mongo.Database, name string) []bson.Raw {
 	t.Helper()
 	cur, err := db.Collection(name).Find(t.Context(), bson.D{})
 	if err != nil {
@@ -185,8 +185,8 @@ func all(t *testing.T, db *mongo.Database, name string) []bson.Raw {
 	return out
 }
 
-// without returns doc without its field.
-func without(t *testing.T, doc bson.Raw, field string) string {
+// withoutField returns doc without its field.
+func withoutField(t *testing.T, doc bson.Raw, field string) string {
 	t.Helper()
 	elems, err := doc.Elements()
 	if err != nil {
@@ -205,10 +205,11 @@ func without(t *testing.T, doc bson.Raw, field string) string {
 	return string(b)
 }
 
-// observer sees every insert of the destination, also of what it evicts at once: nothing that was stored twice escapes it.
-type observer struct {
-	t  *testing.T
-	cs *mongo.ChangeStream
+// streamObserver sees every insert of the destination, also of what it evicts at once: nothing that was stored twice escapes it.
+type streamObserver struct {
+	t    *testing.T
+	coll *mongo.Collection
+	cs   *mongo.ChangeStream
 	// next is the seq that is due per src; ids are those seen.
 	last map[string]int64
 	ids  map[record.ID]int
@@ -217,19 +218,37 @@ type observer struct {
 	holes map[string]int64
 }
 
-func observe(t *testing.T, db *mongo.Database, coll string) *observer {
+func observeStream(t *testing.T, db *mongo.Database, coll string) *streamObserver {
 	t.Helper()
-	cs, err := db.Collection(coll).Watch(t.Context(), mongo.Pipeline{{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}}}}},
-		options.ChangeStream().SetMaxAwaitTime(100*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
+	o := &streamObserver{t: t, coll: db.Collection(coll), last: map[string]int64{}, ids: map[record.ID]int{}, holes: map[string]int64{}}
+	o.open(nil)
+	t.Cleanup(func() { _ = o.cs.Close(context.WithoutCancel(t.Context())) })
+	return o
+}
+
+// open watches from token on, nil for now, through elections.
+func (o *streamObserver) open(token bson.Raw) {
+	o.t.Helper()
+	opts := options.ChangeStream().SetMaxAwaitTime(100 * time.Millisecond)
+	if token != nil {
+		opts.SetResumeAfter(token)
 	}
-	t.Cleanup(func() { _ = cs.Close(context.WithoutCancel(t.Context())) })
-	return &observer{t: t, cs: cs, last: map[string]int64{}, ids: map[record.ID]int{}, holes: map[string]int64{}}
+	for end := time.Now().Add(streamPatience); ; time.Sleep(50 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(o.t.Context(), 5*time.Second) // the server may be frozen
+		cs, err := o.coll.Watch(ctx, mongo.Pipeline{{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}}}}}, opts)
+		cancel()
+		if err == nil {
+			o.cs = cs
+			return
+		}
+		if time.Now().After(end) {
+			o.t.Fatal(err)
+		}
+	}
 }
 
 // messages reads until n inserts were seen, and judges them: none twice, each src in order (I1, I4).
-func (o *observer) messages(n int) {
+func (o *streamObserver) messages(n int) {
 	o.t.Helper()
 	for end := time.Now().Add(streamPatience); o.n < n; {
 		if time.Now().After(end) {
@@ -239,21 +258,15 @@ func (o *observer) messages(n int) {
 	}
 }
 
-// nothing fails if an insert comes that was not yet seen, by the time of one that is made now.
-func (o *observer) rest(mark func()) {
-	o.t.Helper()
-	n := o.n
-	mark()
-	o.messages(n + 1)
-	if o.n != n+1 {
-		o.t.Errorf("%d inserts, want 1", o.n-n)
-	}
-}
-
-func (o *observer) some() {
-	if !o.cs.TryNext(o.t.Context()) {
-		if err := o.cs.Err(); err != nil {
-			o.t.Fatal(err)
+// some takes what the server has, at most one.
+func (o *streamObserver) some() {
+	ctx, cancel := context.WithTimeout(o.t.Context(), 5*time.Second)
+	defer cancel()
+	if !o.cs.TryNext(ctx) {
+		if o.cs.Err() != nil { // the driver tries once
+			token := o.cs.ResumeToken()
+			_ = o.cs.Close(ctx)
+			o.open(token)
 		}
 		return
 	}
@@ -282,7 +295,7 @@ func (o *observer) some() {
 }
 
 // whole fails unless nothing is missing.
-func (o *observer) whole() {
+func (o *streamObserver) whole() {
 	o.t.Helper()
 	if len(o.holes) > 0 {
 		o.t.Errorf("missing at the destination: %v", o.holes)

@@ -77,17 +77,17 @@ func (e *streamEnds) child(c streamChild) *exec.Cmd {
 	if err := cmd.Start(); err != nil {
 		e.t.Fatal(err)
 	}
-	e.t.Cleanup(func() { kill(cmd) })
+	e.t.Cleanup(func() { killStream(cmd) })
 	return cmd
 }
 
-func kill(cmd *exec.Cmd) {
+func killStream(cmd *exec.Cmd) {
 	_ = cmd.Process.Kill() // it may have ended
 	_ = cmd.Wait()
 }
 
-// seeded returns a generator whose seed is printed; CAPSTAN_STREAM_SEED repeats a run.
-func seeded(t *testing.T) *rand.Rand {
+// seededStream returns a generator whose seed is printed; CAPSTAN_STREAM_SEED repeats a run.
+func seededStream(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("CAPSTAN_STREAM_SEED"); text != "" {
@@ -112,10 +112,10 @@ func TestKillingAStreamRouteLosesAndRepeatsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rng := seeded(t)
+			rng := seededStream(t)
 			d := mongotest.ReplicaSet(t)
 			e := newStreamEnds(t, d, d, stream.Config{})
-			o := observe(t, e.out, "out")
+			o := observeStream(t, e.out, "out")
 			n, kills := 6000, 6
 			if c.Max == 1 {
 				n = 150 // a checkpoint each
@@ -128,14 +128,14 @@ func TestKillingAStreamRouteLosesAndRepeatsNothing(t *testing.T) {
 				e.bursts(rng, n/kills, srcs)
 				cmd := e.child(c)
 				o.messages(o.n + rng.IntN(n/kills))
-				kill(cmd)
+				killStream(cmd)
 				t.Logf("kill %d: the destination got %d messages", k, o.n)
 			}
 			cmd := e.child(c)
 			o.messages(n / kills * kills)
 			e.send(1, "last/1")
 			o.messages(n/kills*kills + 1)
-			kill(cmd)
+			killStream(cmd)
 			o.whole()
 		})
 	}
@@ -159,10 +159,10 @@ func TestAnEvictedMessageIsNotReplicatedAgain(t *testing.T) {
 	t.Parallel()
 	d := mongotest.ReplicaSet(t)
 	e := newStreamEnds(t, d, d, stream.Config{})
-	o := observe(t, e.out, "out")
+	o := observeStream(t, e.out, "out")
 	cfg := mongodb.StreamRouteConfig{Max: 10}
 	e.send(500, "a/1")
-	r := run(t, e.route(cfg))
+	r := runStream(t, e.route(cfg))
 	r.applied(500)
 	r.stop()
 	cps := e.out.Client().Database("capstan").Collection(mongodb.StreamCheckpoints)
@@ -171,7 +171,7 @@ func TestAnEvictedMessageIsNotReplicatedAgain(t *testing.T) {
 	}
 	e.send(100, "a/1")
 	cfg.Link.Existing = replicator.MergeExisting
-	r = run(t, e.route(cfg))
+	r = runStream(t, e.route(cfg))
 	r.live()
 	r.until("all is scanned", func(s replicator.Status) bool { return s.Totals.Scanned == 600 })
 	if s := r.link.Status(); s.Totals.Applied != 100 || s.Totals.Skipped != 500 {
@@ -180,7 +180,7 @@ func TestAnEvictedMessageIsNotReplicatedAgain(t *testing.T) {
 	r.stop()
 	o.messages(600)
 	o.whole()
-	if got := all(t, e.out, "out"); len(got) != 10 || !strings.Contains(got[9].String(), `"a/1 600"`) {
+	if got := streamAll(t, e.out, "out"); len(got) != 10 || !strings.Contains(got[9].String(), `"a/1 600"`) {
 		t.Errorf("the destination has %v", got)
 	}
 }

@@ -24,16 +24,16 @@ func TestALossOfTheSourceIsReportedAndSeenAtTheDestination(t *testing.T) {
 	t.Parallel()
 	d := mongotest.ReplicaSet(t)
 	e := newStreamEnds(t, d, d, stream.Config{Size: 1_000_000, Max: 50})
-	o := observe(t, e.out, "out")
+	o := observeStream(t, e.out, "out")
 	cfg := mongodb.StreamRouteConfig{Max: 10_000}
 	e.send(40, "a/1")
-	r := run(t, e.route(cfg))
+	r := runStream(t, e.route(cfg))
 	r.applied(40)
 	r.stop()
 	e.send(200, "a/1")
 	var gaps []record.Gap
 	cfg.Link.OnGap = func(g record.Gap) { gaps = append(gaps, g) }
-	r = run(t, e.route(cfg))
+	r = runStream(t, e.route(cfg))
 	r.applied(50)
 	r.live()
 	s := r.link.Status()
@@ -56,9 +56,9 @@ func TestARecreatedSourceEndsTheRouteWithAReason(t *testing.T) {
 	t.Parallel()
 	d := mongotest.ReplicaSet(t)
 	e := newStreamEnds(t, d, d, stream.Config{})
-	o := observe(t, e.out, "out")
+	o := observeStream(t, e.out, "out")
 	e.send(100, "a/1")
-	r := run(t, e.route(mongodb.StreamRouteConfig{}))
+	r := runStream(t, e.route(mongodb.StreamRouteConfig{}))
 	r.live()
 	if err := e.in.Collection("in").Drop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -68,14 +68,14 @@ func TestARecreatedSourceEndsTheRouteWithAReason(t *testing.T) {
 		if _, ok := errors.AsType[*replicator.RecreatedError](r.wait()); !ok {
 			t.Fatalf("Run: %v, want *RecreatedError", r.wait())
 		}
-		if s := r.link.Status(); s.Phase != replicator.PhaseFailed || !strings.Contains(s.Reason, "created again") || !strings.Contains(s.Reason, "resync") {
+		if s := r.link.Status(); s.Phase != replicator.PhaseLostHistory || !strings.Contains(s.Reason, "created again") || !strings.Contains(s.Reason, "resync") {
 			t.Errorf("phase %s, reason %q", s.Phase, s.Reason)
 		}
 		e.send(10, "b/1")
-		r = run(t, e.route(mongodb.StreamRouteConfig{}))
+		r = runStream(t, e.route(mongodb.StreamRouteConfig{}))
 	}
 	_ = r.wait()
-	r = run(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Resync: true}}))
+	r = runStream(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Resync: true}}))
 	r.applied(20)
 	r.stop()
 	o.messages(120)
@@ -88,7 +88,7 @@ func TestMessagesOfARecreatedSourceAreNotMixedIn(t *testing.T) {
 	d := mongotest.ReplicaSet(t)
 	e := newStreamEnds(t, d, d, stream.Config{})
 	e.send(100, "a/1")
-	r := run(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{ClockEvery: time.Hour}}))
+	r := runStream(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{ClockEvery: time.Hour}}))
 	r.applied(100)
 	if err := e.in.Collection("in").Drop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestMessagesOfARecreatedSourceAreNotMixedIn(t *testing.T) {
 	if _, ok := errors.AsType[*replicator.RecreatedError](r.wait()); !ok {
 		t.Fatalf("Run: %v, want *RecreatedError", r.wait())
 	}
-	if got := all(t, e.out, "out"); len(got) != 100 {
+	if got := streamAll(t, e.out, "out"); len(got) != 100 {
 		t.Errorf("the destination has %d messages, want 100", len(got))
 	}
 }
@@ -114,7 +114,7 @@ func TestARouteWhoseFilterMatchesNothingMovesOn(t *testing.T) {
 	}
 	cfg := mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Filter: filter}}
 	e.send(5000, "a/1")
-	r := run(t, e.route(cfg))
+	r := runStream(t, e.route(cfg))
 	r.live()
 	r.until("the checkpoint is at the end", func(s replicator.Status) bool { return s.Totals.Scanned == 5000 && s.Checkpoint.Time == s.Head.Time })
 	s := r.link.Status()
@@ -126,14 +126,14 @@ func TestARouteWhoseFilterMatchesNothingMovesOn(t *testing.T) {
 		t.Errorf("notes %q", s.Notes)
 	}
 	e.send(7, "a/1")
-	r = run(t, e.route(cfg))
+	r = runStream(t, e.route(cfg))
 	r.live()
 	if s := r.link.Status(); s.Totals.Scanned > 7 {
 		t.Errorf("a new run scanned %d messages, want only the 7 new ones", s.Totals.Scanned)
 	}
 	r.stop()
 	cfg.Link.Filter = nil
-	r = run(t, e.route(cfg))
+	r = runStream(t, e.route(cfg))
 	if m, ok := errors.AsType[*replicator.MismatchError](r.wait()); !ok || m.What != "filter" {
 		t.Errorf("with another filter: %v, want *MismatchError", r.wait())
 	}
@@ -149,14 +149,14 @@ func TestASubjectSelectsMessages(t *testing.T) {
 		docs = append(docs, e.message("a/1", []string{"eu.de", "us.ny", "eu.fr"}[i%3]))
 	}
 	e.insert(docs)
-	r := run(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Subject: "eu.*", Until: replicator.UntilCopied}}))
+	r := runStream(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Subject: "eu.*", Until: replicator.UntilCopied}}))
 	if err := r.wait(); err != nil {
 		t.Fatal(err)
 	}
 	if s := r.link.Status(); s.Totals.Matched != 200 || s.Totals.Scanned != 300 {
 		t.Errorf("scanned %d, matched %d", s.Totals.Scanned, s.Totals.Matched)
 	}
-	if got := all(t, e.out, "out"); len(got) != 200 {
+	if got := streamAll(t, e.out, "out"); len(got) != 200 {
 		t.Errorf("%d messages at the destination, want 200", len(got))
 	}
 }
@@ -184,7 +184,7 @@ func TestAnotherProgramsStreamKeepsItsOrderAndItsTS(t *testing.T) {
 		e.insert(docs)
 	}
 	put(0, 300)
-	r := run(t, e.route(mongodb.StreamRouteConfig{}))
+	r := runStream(t, e.route(mongodb.StreamRouteConfig{}))
 	r.applied(300)
 	r.live()
 	if s := r.link.Status(); len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "without src and seq") {
@@ -192,17 +192,17 @@ func TestAnotherProgramsStreamKeepsItsOrderAndItsTS(t *testing.T) {
 	}
 	r.stop()
 	put(300, 400)
-	r = run(t, e.route(mongodb.StreamRouteConfig{}))
+	r = runStream(t, e.route(mongodb.StreamRouteConfig{}))
 	r.applied(100)
 	r.stop()
-	r = run(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Resync: true}}))
+	r = runStream(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Resync: true}}))
 	r.live()
 	r.until("everything is seen again", func(s replicator.Status) bool { return s.Totals.Scanned == 400 })
 	if s := r.link.Status(); s.Totals.Applied != 0 {
 		t.Errorf("%d messages were written again", s.Totals.Applied)
 	}
 	r.stop()
-	got, want := all(t, e.out, "out"), all(t, e.in, "in")
+	got, want := streamAll(t, e.out, "out"), streamAll(t, e.in, "in")
 	if len(got) != 400 || len(want) != 400 {
 		t.Fatalf("%d messages, want %d", len(got), len(want))
 	}
@@ -219,7 +219,7 @@ func TestStandaloneServersReplicateStreams(t *testing.T) {
 	d := mongotest.Standalone(t)
 	e := newStreamEnds(t, d, d, stream.Config{})
 	e.send(1500, "a/1", "b/1")
-	r := run(t, e.route(mongodb.StreamRouteConfig{}))
+	r := runStream(t, e.route(mongodb.StreamRouteConfig{}))
 	r.live()
 	e.send(10, "a/1")
 	r.applied(1510)
@@ -227,7 +227,7 @@ func TestStandaloneServersReplicateStreams(t *testing.T) {
 		t.Errorf("notes %q", s.Notes)
 	}
 	r.stop()
-	if got := all(t, e.out, "out"); len(got) != 1510 {
+	if got := streamAll(t, e.out, "out"); len(got) != 1510 {
 		t.Errorf("%d messages at the destination, want 1510", len(got))
 	}
 }
@@ -237,11 +237,11 @@ func TestTwoProcessesOfOneStreamRouteFenceEachOther(t *testing.T) {
 	t.Parallel()
 	d := mongotest.ReplicaSet(t)
 	e := newStreamEnds(t, d, d, stream.Config{})
-	o := observe(t, e.out, "out")
+	o := observeStream(t, e.out, "out")
 	e.send(1000, "a/1", "b/1")
-	first := run(t, e.route(mongodb.StreamRouteConfig{}))
+	first := runStream(t, e.route(mongodb.StreamRouteConfig{}))
 	first.live()
-	second := run(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Owner: "the second"}}))
+	second := runStream(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Owner: "the second"}}))
 	second.live()
 	e.send(1000, "a/1", "b/1")
 	fenced, ok := errors.AsType[*record.FencedError](first.wait())
@@ -261,13 +261,13 @@ func TestAStreamRouteIsPausedResumedResyncedAndFinalized(t *testing.T) {
 	t.Parallel()
 	d := mongotest.ReplicaSet(t)
 	e := newStreamEnds(t, d, d, stream.Config{})
-	o := observe(t, e.out, "out")
+	o := observeStream(t, e.out, "out")
 	e.send(100, "a/1")
 	link := e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Paused: true}})
 	if err := link.Pause(t.Context()); !errors.Is(err, replicator.ErrNotRunning) {
 		t.Errorf("before Run: %v", err)
 	}
-	r := run(t, link)
+	r := runStream(t, link)
 	r.until("paused", func(s replicator.Status) bool {
 		return s.Phase == replicator.PhasePaused && s.Paused == replicator.PhaseCopying
 	})
@@ -319,20 +319,20 @@ func TestADestinationThatHoldsMessagesIsRefusedUnlessTold(t *testing.T) {
 	if _, err := e.out.Collection("out").InsertOne(t.Context(), bson.D{{Key: "x", Value: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(t, e.route(mongodb.StreamRouteConfig{})).wait(); !errors.Is(err, replicator.ErrNotEmpty) {
+	if err := runStream(t, e.route(mongodb.StreamRouteConfig{})).wait(); !errors.Is(err, replicator.ErrNotEmpty) {
 		t.Errorf("got %v, want ErrNotEmpty", err)
 	}
-	r := run(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Existing: replicator.MergeExisting, Until: replicator.UntilLive}}))
+	r := runStream(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Existing: replicator.MergeExisting, Until: replicator.UntilLive}}))
 	if err := r.wait(); err != nil {
 		t.Error(err)
 	}
-	if got := all(t, e.out, "out"); len(got) != 11 {
+	if got := streamAll(t, e.out, "out"); len(got) != 11 {
 		t.Errorf("%d messages, want 11", len(got))
 	}
 	if err := e.out.Collection("out").Drop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r = run(t, e.route(mongodb.StreamRouteConfig{}))
+	r = runStream(t, e.route(mongodb.StreamRouteConfig{}))
 	if m, ok := errors.AsType[*replicator.MismatchError](r.wait()); !ok || m.What != "destination stream" {
 		t.Errorf("a destination that was dropped: %v, want *MismatchError", r.wait())
 	}
@@ -347,20 +347,20 @@ func TestAMessageThatTheDestinationRefusesEndsTheRouteThere(t *testing.T) {
 		SetValidator(bson.D{{Key: "seq", Value: bson.D{{Key: "$lt", Value: 61}}}})); err != nil {
 		t.Fatal(err)
 	}
-	r := run(t, e.route(mongodb.StreamRouteConfig{}))
+	r := runStream(t, e.route(mongodb.StreamRouteConfig{}))
 	if refused, ok := errors.AsType[*replicator.StreamRefusedError](r.wait()); !ok || refused.Position.IsZero() {
 		t.Fatalf("got %v, want *StreamRefusedError", r.wait())
 	}
-	if got := all(t, e.out, "out"); len(got) != 60 {
+	if got := streamAll(t, e.out, "out"); len(got) != 60 {
 		t.Errorf("%d messages, want the 60 before it", len(got))
 	}
 	if err := e.out.RunCommand(t.Context(), bson.D{{Key: "collMod", Value: "out"}, {Key: "validator", Value: bson.D{}}}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	r = run(t, e.route(mongodb.StreamRouteConfig{}))
+	r = runStream(t, e.route(mongodb.StreamRouteConfig{}))
 	r.applied(40)
 	r.stop()
-	if got := all(t, e.out, "out"); len(got) != 100 {
+	if got := streamAll(t, e.out, "out"); len(got) != 100 {
 		t.Errorf("%d messages, want 100", len(got))
 	}
 }
@@ -371,7 +371,7 @@ func TestWhatCannotBeReplicatedIsSaid(t *testing.T) {
 	e := newStreamEnds(t, d, d, stream.Config{})
 	fails := func(want error) {
 		t.Helper()
-		if err := run(t, e.route(mongodb.StreamRouteConfig{})).wait(); !errors.Is(err, want) {
+		if err := runStream(t, e.route(mongodb.StreamRouteConfig{})).wait(); !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
@@ -384,7 +384,7 @@ func TestWhatCannotBeReplicatedIsSaid(t *testing.T) {
 	if err := e.out.CreateCollection(t.Context(), "plain"); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(t, e.route(mongodb.StreamRouteConfig{})).wait(); !errors.As(err, new(*stream.KindError)) {
+	if err := runStream(t, e.route(mongodb.StreamRouteConfig{})).wait(); !errors.As(err, new(*stream.KindError)) {
 		t.Errorf("a destination that is not capped: %v", err)
 	}
 	for name, cfg := range map[string]replicator.StreamConfig{
@@ -402,10 +402,10 @@ func TestTheCheckpointOfAStreamRouteIsAtTheDestination(t *testing.T) {
 	d := mongotest.ReplicaSet(t)
 	e := newStreamEnds(t, d, d, stream.Config{})
 	e.send(100, "a/1", "b/1")
-	r := run(t, e.route(mongodb.StreamRouteConfig{}))
+	r := runStream(t, e.route(mongodb.StreamRouteConfig{}))
 	r.applied(100)
 	r.stop()
-	store, err := checkpoint.NewMongo(e.out.Client().Database("capstan").Collection(mongodb.StreamCheckpoints), plainDoer{}, checkpoint.MongoConfig{})
+	store, err := checkpoint.NewMongo(e.out.Client().Database("capstan").Collection(mongodb.StreamCheckpoints), plainStreamDoer{}, checkpoint.MongoConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -418,13 +418,13 @@ func TestTheCheckpointOfAStreamRouteIsAtTheDestination(t *testing.T) {
 	}
 }
 
-// plainDoer runs a step once.
-type plainDoer struct{}
+// plainStreamDoer runs a step once.
+type plainStreamDoer struct{}
 
-func (plainDoer) Do(ctx context.Context, _ string, step func(context.Context) error) error {
+func (plainStreamDoer) Do(ctx context.Context, _ string, step func(context.Context) error) error {
 	return step(ctx)
 }
 
-func (plainDoer) DoRead(ctx context.Context, _ string, step func(context.Context) error) error {
+func (plainStreamDoer) DoRead(ctx context.Context, _ string, step func(context.Context) error) error {
 	return step(ctx)
 }

@@ -19,8 +19,8 @@ import (
 
 const (
 	// streamHeldBatch is how many documents, cut to a few fields, one reply of Held has; streamHeldTimeout bounds each.
-	streamHeldBatch   = 20_000
-	streamHeldTimeout = 30 * time.Second
+	streamHeldBatch   = 2000
+	streamHeldTimeout = 15 * time.Second
 	// streamHeldIDs bounds how many _ids of messages without src and seq are kept, the newest ones.
 	streamHeldIDs = 200_000
 )

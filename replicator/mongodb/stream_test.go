@@ -19,7 +19,7 @@ func TestAStreamRouteBringsEveryMessageOnceInOrder(t *testing.T) {
 	e := newStreamEnds(t, d, d, stream.Config{Size: 5_000_000, Max: 50_000})
 	e.send(2500, "a/1", "b/1", "c/1")
 	var phases []replicator.Phase
-	r := run(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Hooks: replicator.Hooks{OnPhase: func(p replicator.Phase) { phases = append(phases, p) }}}}))
+	r := runStream(t, e.route(mongodb.StreamRouteConfig{Link: replicator.StreamConfig{Hooks: replicator.Hooks{OnPhase: func(p replicator.Phase) { phases = append(phases, p) }}}}))
 	r.live()
 	e.send(500, "b/1", "d/1")
 	r.applied(3000)
@@ -29,12 +29,12 @@ func TestAStreamRouteBringsEveryMessageOnceInOrder(t *testing.T) {
 	s := r.link.Status()
 	r.stop()
 
-	got, want := all(t, e.out, "out"), all(t, e.in, "in")
+	got, want := streamAll(t, e.out, "out"), streamAll(t, e.in, "in")
 	if len(got) != len(want) || len(want) != 3000 {
 		t.Fatalf("%d messages, want %d", len(got), len(want))
 	}
 	for i := range got {
-		if without(t, got[i], "ts") != without(t, want[i], "ts") {
+		if withoutField(t, got[i], "ts") != withoutField(t, want[i], "ts") {
 			t.Fatalf("message %d is %s, want %s", i, got[i], want[i])
 		}
 		there, here := want[i].Lookup("ts"), got[i].Lookup("ts")

@@ -2,6 +2,7 @@ package mongodb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -20,7 +21,12 @@ func (t *Target) Change(ctx context.Context, d replicator.DDL, holdTTL bool) (he
 		if _, err := d.Description.LookupErr("viewOn"); err == nil {
 			c.Kind = replicator.KindView
 		}
-		return t.Create(ctx, c, replicator.CreateOptions{HoldTTL: holdTTL})
+		held, notes, err = t.Create(ctx, c, replicator.CreateOptions{HoldTTL: holdTTL})
+		if other, ok := errors.AsType[*otherError](err); ok {
+			// A replay: what has the name now was made, or renamed to it, later.
+			return nil, []string{other.what + ", where it was created; it is left as it is"}, nil
+		}
+		return held, notes, err
 	case "drop":
 		return nil, nil, t.Drop(ctx, d.Collection)
 	case "rename":
@@ -119,6 +125,8 @@ func (t *Target) modify(ctx context.Context, d replicator.DDL, hold bool) (held 
 		key, v := e.Key(), e.Value()
 		doc, isDoc := v.DocumentOK()
 		switch {
+		case key == "collation":
+			continue // of a view: it cannot be changed, and is said nevertheless
 		case key == "expireAfterSeconds" && hold:
 			// Of a clustered collection: it is off here. What is held is replaced; 0 and less stand for "off".
 			if seconds, ok := v.AsInt64OK(); ok {

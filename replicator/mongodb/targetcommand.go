@@ -146,10 +146,24 @@ func (e *countError) Error() string {
 	return fmt.Sprintf("the server says that its %s did %d of %d and names no error", e.verb, e.n, e.wanted)
 }
 
+// maxPressed is how often a document is tried again that the server's cache has no room for, about once a second.
+const maxPressed = 30
+
+// pressedError says that the server's cache has no room at the moment. It asks for another attempt, which does the rest.
+type pressedError struct{ err error }
+
+func (e *pressedError) Error() string {
+	return "the server's cache has no room at the moment: " + e.err.Error()
+}
+
+// TryAgain is for the layer.
+func (e *pressedError) TryAgain() bool { return true }
+
 // send runs c until its outcome is known, and returns the documents that failed, each for good.
 func (t *Target) send(ctx context.Context, f *fence, db *mongo.Database, ns record.Namespace, c *command) (failed mongo.WriteErrors, err error) {
 	c.end()
 	f.number++
+	pressed := 0
 	err = t.layer.Do(ctx, ns.String(), func(ctx context.Context) error {
 		failed = nil
 		number, timeout := f.number, failoverTimeout
@@ -173,6 +187,10 @@ func (t *Target) send(ctx context.Context, f *fence, db *mongo.Database, ns reco
 			return err
 		}
 		failed, err = documents(err)
+		if err == nil && c.verb == "insert" && mongoerr.IsTooLargeForCache(mongo.WriteException{WriteErrors: failed}) && pressed < maxPressed {
+			pressed++
+			return &pressedError{mongo.WriteException{WriteErrors: failed}}
+		}
 		return err
 	})
 	return failed, err

@@ -106,10 +106,15 @@ func creatable(key string, v bson.RawValue) any {
 	return v
 }
 
+// otherError says that what exists cannot be made what is wanted.
+type otherError struct{ what string }
+
+func (e *otherError) Error() string { return e.what + "; drop it, or map one of them to another name" }
+
 // differences says how what exists differs from what is wanted.
 func differences(have, want replicator.Collection, options bson.Raw) (notes []string, err error) {
 	if (have.Kind == replicator.KindView) != (want.Kind == replicator.KindView) || have.Kind == replicator.KindTimeseries {
-		return nil, fmt.Errorf("%s exists at the destination as a %s, and is a %s at the source: drop it, or map one of them to another name", have.Name, have.Kind, want.Kind)
+		return nil, &otherError{fmt.Sprintf("%s exists at the destination as a %s, and is a %s at the source", have.Name, have.Kind, want.Kind)}
 	}
 	for _, key := range created {
 		if key == "expireAfterSeconds" {
@@ -121,7 +126,7 @@ func differences(have, want replicator.Collection, options bson.Raw) (notes []st
 		}
 		text := fmt.Sprintf("%s exists at the destination with another %s: %s there, %s at the source", have.Name, key, shown(h), shown(w))
 		if slices.Contains(structural, key) {
-			return nil, fmt.Errorf("%s; drop it, or map one of them to another name", text)
+			return nil, &otherError{text}
 		}
 		notes = append(notes, text)
 	}

@@ -96,6 +96,7 @@ func (w *work) anyOrder(ctx context.Context, idx []int) error {
 
 // resolve does what is left over in another way, or refuses it.
 func (w *work) resolve(ctx context.Context) error {
+	free := 0
 	for held := -1; ; {
 		again := w.taken
 		w.taken = nil
@@ -137,9 +138,19 @@ func (w *work) resolve(ctx context.Context) error {
 			}
 			continue
 		}
-		return w.refuseForeign(ctx)
+		again, err := w.refuseForeign(ctx, free == maxFree)
+		if err != nil || len(again) == 0 {
+			return err
+		}
+		free++
+		if _, err := w.run(ctx, replicator.Put, again, false, false); err != nil {
+			return err
+		}
 	}
 }
+
+// maxFree is how often a document is written again whose value nobody has any more when it is looked who has it.
+const maxFree = 20
 
 // run sends the ops as verb. Ordered, it ends at the first that fails and returns how many are done; what that one
 // is, is noted as all failures are.
@@ -246,7 +257,7 @@ func (w *work) note(i int, verb replicator.Verb, e mongo.WriteError) {
 			w.invalid = make(map[int]error)
 		}
 		w.invalid[i] = err
-	case mongoerr.IsImmutable(err) && verb == replicator.Put:
+	case verb == replicator.Put && (mongoerr.IsImmutable(err) || mongoerr.IsTooLargeForCache(err)):
 		w.later(&w.swaps, i, err)
 	default:
 		w.refuse(i, bson.RawValue{}, err)
@@ -275,8 +286,9 @@ func (w *work) bypass(ctx context.Context) error {
 	return err
 }
 
-// swap removes what has the _id of op i and inserts its document, as the server does not change the bytes of a stored _id that its
-// collation takes for the same. A reader may miss the document for a moment.
+// swap removes what has the _id of op i and inserts its document, where it cannot be replaced: a server does not change the bytes of a
+// stored _id that its collation takes for the same, and one with 256 MB of cache has no room for the replacement of a document of 16 MB
+// (an insert takes half of that). A reader may miss the document for a moment.
 func (w *work) swap(ctx context.Context, i int, reason error) error {
 	if _, err := w.run(ctx, replicator.Remove, []int{i}, false, false); err != nil {
 		return err
@@ -304,23 +316,29 @@ func (w *work) swap(ctx context.Context, i int, reason error) error {
 }
 
 // refuseForeign refuses what meets another document on a unique index, and finds that document.
-func (w *work) refuseForeign(ctx context.Context) error {
-	for i, raw := range w.foreign {
-		holder, err := w.holder(ctx, i, raw)
+func (w *work) refuseForeign(ctx context.Context, last bool) (again []int, err error) {
+	foreign := w.foreign
+	w.foreign = nil
+	for i, raw := range foreign {
+		holder, known, err := w.holder(ctx, i, raw)
 		if err != nil {
-			return err
+			return nil, err
+		}
+		if known && holder.IsZero() && !last {
+			again = append(again, i) // another worker has just changed who had it
+			continue
 		}
 		w.refuse(i, holder, w.reasons[i])
 	}
-	w.foreign = nil
-	return nil
+	return again, nil
 }
 
-// holder returns the _id of the document that has the value that op i wants, the zero value if it is not found (any more).
-func (w *work) holder(ctx context.Context, i int, raw bson.Raw) (bson.RawValue, error) {
+// holder returns the _id of the document that has the value that op i wants, the zero value if none has it any more. known is false if the
+// error does not say which value it is.
+func (w *work) holder(ctx context.Context, i int, raw bson.Raw) (id bson.RawValue, known bool, err error) {
 	filter, collation := mongoerr.DuplicateFilter(raw, w.ops[i].Document)
 	if filter == nil {
-		return bson.RawValue{}, nil
+		return bson.RawValue{}, false, nil
 	}
 	filter = append(filter, bson.E{Key: record.FieldID, Value: bson.D{{Key: "$ne", Value: w.id(i)}}})
 	o := options.FindOne().SetProjection(bson.D{{Key: record.FieldID, Value: 1}})
@@ -329,12 +347,12 @@ func (w *work) holder(ctx context.Context, i int, raw bson.Raw) (bson.RawValue, 
 	}
 	doc, err := w.t.layer.FindOne(ctx, w.ns.DB, w.ns.Coll, onPrimary(w.ns.String()), filter, o)
 	if errors.Is(err, mongo.ErrNoDocuments) {
-		return bson.RawValue{}, nil
+		return bson.RawValue{}, true, nil
 	}
 	if err != nil {
-		return bson.RawValue{}, err
+		return bson.RawValue{}, true, err
 	}
-	return doc.Lookup(record.FieldID), nil
+	return doc.Lookup(record.FieldID), true, nil
 }
 
 // inOrder applies the ops one after the other.

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/seed-12ef14e5/capstan/internal/config"
+	"github.com/seed-12ef14e5/capstan/replicator"
+	"github.com/seed-12ef14e5/capstan/replicator/mongodb"
+)
+
+// preflightJSON is a report in JSON output: one object. Times are in seconds.
+type preflightJSON struct {
+	Source      *deploymentJSON   `json:"source"`
+	Target      *deploymentJSON   `json:"target,omitempty"`
+	Collections int               `json:"collections"`
+	Documents   int64             `json:"documents"`
+	Bytes       int64             `json:"bytes"`
+	ReadRate    float64           `json:"read_bytes_per_second"`
+	WriteRate   int               `json:"assumed_written_documents_per_second"`
+	CopyTime    float64           `json:"copy_seconds"`
+	OplogWindow *float64          `json:"oplog_window_seconds,omitempty"`
+	Blocked     bool              `json:"blocked"`
+	Findings    []mongodb.Finding `json:"findings"`
+}
+
+type deploymentJSON struct {
+	Set     string `json:"set,omitempty"`
+	SetID   string `json:"set_id,omitempty"`
+	Version string `json:"version"`
+}
+
+func toDeploymentJSON(id replicator.Identity) *deploymentJSON {
+	if id.Version == "" {
+		return nil // nobody looked at it
+	}
+	return &deploymentJSON{id.SetName, id.SetID, id.Version}
+}
+
+// printPreflight writes what a preflight has found: for people, or with format json as one object. That something blocks the
+// route is for the caller to say.
+func printPreflight(env *environ, r mongodb.Report, format string) error {
+	switch format {
+	case outputJSON:
+		out := preflightJSON{
+			Source: toDeploymentJSON(r.Source), Target: toDeploymentJSON(r.Target), Collections: r.Collections, Documents: r.Documents, Bytes: r.Bytes,
+			ReadRate: r.ReadRate, WriteRate: mongodb.AssumedRate, CopyTime: r.CopyTime.Seconds(), Blocked: r.Blocked(), Findings: make([]mongodb.Finding, len(r.Findings)),
+		}
+		if r.OplogWindow > 0 {
+			out.OplogWindow = new(r.OplogWindow.Seconds())
+		}
+		for i, f := range r.Findings {
+			f.Text, f.Do = config.Redact(f.Text), config.Redact(f.Do) // I10: a server's error may quote a connection string
+			out.Findings[i] = f
+		}
+		return stdoutErr(json.NewEncoder(env.stdout).Encode(out))
+	case outputText:
+		_, err := env.stdout.Write([]byte(config.Redact(preflightText(r))))
+		return stdoutErr(err)
+	}
+	return usageError("--output is text or json, not %q", format)
+}
+
+// preflightText is a report for people: the findings, the worst first, and a summary below them, where a terminal ends.
+func preflightText(r mongodb.Report) string {
+	var b strings.Builder
+	count := map[mongodb.Severity]int{}
+	for _, f := range r.Findings {
+		count[f.Severity]++
+		fmt.Fprintf(&b, "%-8s %s", strings.ToUpper(string(f.Severity)), f.Code)
+		if f.Namespace != "" {
+			fmt.Fprintf(&b, "  %s", visible(f.Namespace))
+		}
+		fmt.Fprintf(&b, "\n         %s\n", visible(f.Text))
+		if f.Do != "" {
+			fmt.Fprintf(&b, "         -> %s\n", visible(f.Do))
+		}
+	}
+	if len(r.Findings) > 0 {
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "collections  %d with about %s documents, %s\n", r.Collections, humanize.Comma(r.Documents), humanize.IBytes(uint64(max(0, r.Bytes))))
+	if r.CopyTime > 0 {
+		fmt.Fprintf(&b, "copy         about %v\n", r.CopyTime.Round(time.Second))
+	}
+	if r.OplogWindow > 0 {
+		fmt.Fprintf(&b, "oplog        reaches back %v\n", r.OplogWindow)
+	}
+	fmt.Fprintf(&b, "findings     %d blockers, %d warnings, %d notes\n", count[mongodb.SeverityBlocker], count[mongodb.SeverityWarning], count[mongodb.SeverityNote])
+	if r.Blocked() {
+		b.WriteString("nothing was changed; the route would not start\n")
+	} else {
+		b.WriteString("nothing was changed; the route can start\n")
+	}
+	return b.String()
+}
+
+// visible is text that cannot move a terminal's cursor.
+func visible(s string) string { return string(appendVisible(nil, s)) }

@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-12ef14e5/capstan/experiment/replication"
+	"github.com/seed-12ef14e5/capstan/internal/mongotest"
+)
+
+// Random changes under random faults, with capstan killed in the copy and later: what comes of them is equal (I2, I7, I9).
+// CAPSTAN_E2E_SEED is the first seed of others than usual.
+func TestReplicasAreEqualAfterRandomChangesAndFaults(t *testing.T) {
+	t.Parallel()
+	mongotest.Mongod(t)
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := replication.SeedsConfig{Seeds: sized(10, 30), Ops: 800, Documents: 3000, Length: 3 * time.Second, Program: replication.CapstanProgram(bin),
+		Verify: replication.VerifyWithPackage, Keep: filepath.Join(os.TempDir(), "capstan-e2e-seeds"), Patience: patience}
+	if text := os.Getenv("CAPSTAN_E2E_SEED"); text != "" {
+		if cfg.First, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kills := 0
+	cfg.Done = func(s *replication.Seed) {
+		var line strings.Builder
+		_ = replication.PrintSeed(&line, s) // a Builder never fails
+		t.Log(strings.TrimSpace(line.String()))
+		kills += s.Kills
+		if !s.Equal {
+			t.Errorf("seed %d: capstan bench replicate --seeds 1 --first-seed %d --operations %d --documents %d --length %s repeats it", s.Seed, s.Seed, cfg.Ops, cfg.Documents, cfg.Length)
+		}
+	}
+	if _, err := replication.Seeds(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if kills < cfg.Seeds {
+		t.Errorf("capstan was killed %d times in %d runs", kills, cfg.Seeds)
+	}
+}
+
+func TestTheReplicationDemoPasses(t *testing.T) {
+	t.Parallel()
+	mongotest.Mongod(t)
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := replication.Demo(t.Context(), replication.DemoConfig{Data: filepath.Join("..", "..", "shared", "data"), Flights: 5000, Capstan: bin, Note: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Equal || r.Letters > 0 || r.Changes < 100 || r.Late < 10 {
+		t.Errorf("%+v", r)
+	}
+}

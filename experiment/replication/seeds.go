@@ -1,0 +1,241 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/seed-12ef14e5/capstan/experiment"
+	"github.com/seed-12ef14e5/capstan/experiment/replication/workload"
+	"github.com/seed-12ef14e5/capstan/experiment/results"
+)
+
+// Defaults of SeedsConfig.
+const (
+	DefaultSeeds     = 10
+	DefaultFirstSeed = 1
+	// DefaultLength is about how long a workload takes where no fault holds it up.
+	DefaultLength = 5 * time.Second
+	// DefaultOps is how many operations a workload has in all.
+	DefaultOps = 1200
+	// DefaultDocuments is how many documents there are to be copied.
+	DefaultDocuments = 6000
+	// DefaultPatience bounds the wait for a destination that has to catch up.
+	DefaultPatience = 2 * time.Minute
+)
+
+// SeedsConfig says what Seeds does. The zero value is ten runs.
+type SeedsConfig struct {
+	// Seeds is how many runs, First the seed of the first of them; the next ones count up.
+	Seeds int
+	First uint64
+	// Ops, Documents and Length describe the workload; 0 means the defaults.
+	Ops, Documents int
+	Length         time.Duration
+	// Without leaves kinds of operations out (workload.Kinds); NoFaults all faults.
+	Without  []string
+	NoFaults bool
+	// Program is what replicates; the zero Program is `capstan replicate` of the running program.
+	Program Program
+	// Verify compares with package verify too; nil compares with Compare only.
+	Verify Verify
+	// Keep is the folder for what is left of a run that failed: the log of the replicator, the reports, the plan.
+	Keep string
+	// Patience: see DefaultPatience.
+	Patience time.Duration
+	// Pair, if not nil, are the servers to use; else there are two of three members, which end with Seeds.
+	Pair *Pair
+	// Logger hears of servers and faults. Note says how far it is. Done is called after each run.
+	Logger zerolog.Logger
+	Note   func(string)
+	Done   func(*Seed)
+}
+
+// Verify compares the sides of a route and returns what differs, and a report to keep.
+type Verify func(ctx context.Context, p *Pair, r Route) (differences int64, report []byte, err error)
+
+func (c SeedsConfig) withDefaults() SeedsConfig {
+	if c.Seeds == 0 {
+		c.Seeds = DefaultSeeds
+	}
+	if c.First == 0 {
+		c.First = DefaultFirstSeed
+	}
+	if c.Ops == 0 {
+		c.Ops = DefaultOps
+	}
+	if c.Documents == 0 {
+		c.Documents = DefaultDocuments
+	}
+	if c.Length == 0 {
+		c.Length = DefaultLength
+	}
+	if c.Patience == 0 {
+		c.Patience = DefaultPatience
+	}
+	if c.Program.Args == nil {
+		c.Program = CapstanProgram(c.Program.Path)
+	}
+	if c.Note == nil {
+		c.Note = func(string) {}
+	}
+	if c.Done == nil {
+		c.Done = func(*Seed) {}
+	}
+	return c
+}
+
+func (c SeedsConfig) validate() error {
+	if c.Seeds < 0 || c.Ops < 0 || c.Documents < 0 || c.Length < 0 || c.Patience < 0 {
+		return errors.New("fields Seeds, Ops, Documents, Length and Patience must not be negative")
+	}
+	_, err := workload.New(workload.Config{Without: c.Without})
+	return err
+}
+
+// Seed is the result of one random run.
+type Seed struct {
+	Seed uint64
+	// Equal: nothing differs, no dead letter, and the replicator ended well.
+	Equal  bool
+	Reason string // why not
+	// Took is all of it, Catching how long it took until the destination had everything once the workload had ended and all
+	// servers were whole.
+	Took, Catching time.Duration
+	// Documents were compared, Differences found by Compare and Verified by package verify; Letters are dead letters.
+	Documents, Differences, Verified, Letters int64
+	// Done, Refused and Repeats count operations of the workload.
+	Done, Refused, Repeats int
+	// Starts counts those of the replicator, Kills how often it was killed, in which phases; Restarts those after it found no server.
+	Starts, Kills, Restarts int
+	Phases                  string
+	// Faults of the source and of the destination, as planned.
+	SourceFaults, TargetFaults string
+	Rename, Filter             bool
+}
+
+var seedColumns = []results.Column[Seed]{
+	results.Col("seed", 0, func(s *Seed) any { return &s.Seed }),
+	results.Col("equal", 0, func(s *Seed) any { return &s.Equal }),
+	results.Col("took", 2, func(s *Seed) any { return &s.Took }),
+	results.Col("catching_up", 2, func(s *Seed) any { return &s.Catching }),
+	results.Col("documents", 0, func(s *Seed) any { return &s.Documents }),
+	results.Col("differences", 0, func(s *Seed) any { return &s.Differences }),
+	results.Col("verify_differences", 0, func(s *Seed) any { return &s.Verified }),
+	results.Col("dead_letters", 0, func(s *Seed) any { return &s.Letters }),
+	results.Col("operations", 0, func(s *Seed) any { return &s.Done }),
+	results.Col("refused", 0, func(s *Seed) any { return &s.Refused }),
+	results.Col("repeats", 0, func(s *Seed) any { return &s.Repeats }),
+	results.Col("kills", 0, func(s *Seed) any { return &s.Kills }),
+	results.Col("killed_while", 0, func(s *Seed) any { return &s.Phases }),
+	results.Col("starts", 0, func(s *Seed) any { return &s.Starts }),
+	results.Col("restarts", 0, func(s *Seed) any { return &s.Restarts }),
+	results.Col("source_faults", 0, func(s *Seed) any { return &s.SourceFaults }),
+	results.Col("target_faults", 0, func(s *Seed) any { return &s.TargetFaults }),
+	results.Col("rename", 0, func(s *Seed) any { return &s.Rename }),
+	results.Col("filter", 0, func(s *Seed) any { return &s.Filter }),
+	results.Col("reason", 0, func(s *Seed) any { return &s.Reason }),
+}
+
+// SeedsRun is what Seeds found.
+type SeedsRun struct {
+	Machine  experiment.Machine `json:"machine"`
+	Settings SeedsSettings      `json:"settings"`
+	Seeds    []Seed             `json:"-"`
+	// Unequal are the seeds of runs that failed.
+	Unequal []uint64 `json:"unequal"`
+}
+
+// SeedsSettings say how the runs were made.
+type SeedsSettings struct {
+	Seeds     int      `json:"seeds"`
+	First     uint64   `json:"first_seed"`
+	Ops       int      `json:"operations"`
+	Documents int      `json:"documents"`
+	Length    string   `json:"length"`
+	Without   []string `json:"without,omitempty"`
+	NoFaults  bool     `json:"no_faults,omitempty"`
+}
+
+// Seeds makes the runs, one after the other on the same servers, each in databases of its own and with a route of its own. The error says
+// what kept it from going on; a run that fails by its judges is a result and no error. What was done is returned in any case.
+func Seeds(ctx context.Context, cfg SeedsConfig) (run *SeedsRun, err error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	run = &SeedsRun{Settings: SeedsSettings{cfg.Seeds, cfg.First, cfg.Ops, cfg.Documents, cfg.Length.String(), cfg.Without, cfg.NoFaults}, Unequal: []uint64{}}
+	run.Machine = experiment.ThisMachine("")
+	pair := cfg.Pair
+	if pair == nil {
+		cfg.Note("starting two replica sets of three")
+		if pair, err = StartPair(ctx, 3, 0, cfg.Logger); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, pair.Down(context.WithoutCancel(ctx))) }()
+	}
+	if run.Machine.Mongod, err = version(ctx, pair.From); err != nil {
+		return nil, err
+	}
+	for seed := cfg.First; seed < cfg.First+uint64(cfg.Seeds); seed++ {
+		s, err := runSeed(ctx, cfg, pair, seed)
+		if err != nil {
+			return run, fmt.Errorf("seed %d: %w", seed, err)
+		}
+		run.Seeds = append(run.Seeds, *s)
+		if !s.Equal {
+			run.Unequal = append(run.Unequal, seed)
+		}
+		cfg.Done(s)
+	}
+	return run, nil
+}
+
+// Write puts seeds.csv and run.json into a folder, which it makes.
+func (r *SeedsRun) Write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make results folder: %w", err)
+	}
+	return errors.Join(
+		results.WriteFile(dir, seedsFile, func(w io.Writer) error { return results.WriteCSV(w, seedColumns, r.Seeds) }),
+		results.WriteFile(dir, seedsRunFile, func(w io.Writer) error { return results.PutJSON(w, r) }))
+}
+
+// The files of Seeds.
+const (
+	seedsFile    = "seeds.csv"
+	seedsRunFile = "seeds.json"
+)
+
+// keep puts what is left of a run that failed into a folder of its own and returns its path.
+func (c SeedsConfig) keep(seed uint64, files map[string][]byte) (string, error) {
+	if c.Keep == "" {
+		return "", nil
+	}
+	dir := filepath.Join(c.Keep, fmt.Sprintf("seed-%d", seed))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make folder: %w", err)
+	}
+	var errs []error
+	for name, content := range files {
+		errs = append(errs, os.WriteFile(filepath.Join(dir, name), content, 0o644))
+	}
+	return dir, errors.Join(errs...)
+}
+
+// PrintSeed writes a line about a run for people.
+func PrintSeed(w io.Writer, s *Seed) error {
+	verdict := "equal"
+	if !s.Equal {
+		verdict = "NOT EQUAL: " + s.Reason
+	}
+	_, err := fmt.Fprintf(w, "seed %-4d %5.1fs  %d documents, %d operations, capstan killed %d× (%s)  source: %s  target: %s  %s\n", s.Seed, s.Took.Seconds(),
+		s.Documents, s.Done, s.Kills, s.Phases, s.SourceFaults, s.TargetFaults, verdict)
+	return err
+}
