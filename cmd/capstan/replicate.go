@@ -82,6 +82,7 @@ func newReplicateCmd(env *environ) *cobra.Command {
 		return replicate(cmd.Context(), env, st, o)
 	}
 	o.register(cmd)
+	cmd.AddCommand(newReplicateControls(env)...)
 	return cmd
 }
 
