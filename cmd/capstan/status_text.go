@@ -181,7 +181,7 @@ func lagOf(r daemon.RouteStatus) string {
 }
 
 // oneLine is what a server says on one line, where it cannot move a terminal's cursor.
-func oneLine(s string) string { return visible(strings.ReplaceAll(s, "\n", " ")) }
+func oneLine(s string) string { return string(appendVisible(nil, strings.ReplaceAll(s, "\n", " "))) }
 
 func plural(n int, what string) string {
 	switch {
