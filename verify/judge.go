@@ -23,6 +23,10 @@ const (
 	maxDelay   = 2 * time.Second
 	// patienceOfChange is how many times Settle a document may go on changing before it is given up.
 	patienceOfChange = 2
+	// hopeless is how many documents of a collection have stayed different for Settle until the others are waited for no longer than
+	// hopelessSettle each: such a collection does not catch up, and to wait for a million documents would take hours.
+	hopeless       = 10_000
+	hopelessSettle = time.Second
 )
 
 // suspect is a document that was not equal when a window was compared. It is owned by the judge once it was handed over.
@@ -170,14 +174,19 @@ func (r *run) decide(batch []*suspect, before, there, after map[string]bson.Raw)
 		}
 		s.version = version
 		s.looks++
+		settle := r.cfg.Settle
+		if s.p.lasting >= hopeless {
+			settle = min(settle, hopelessSettle)
+		}
 		switch {
-		case r.cfg.Quiet || now.Sub(s.since) >= r.cfg.Settle:
+		case r.cfg.Quiet || now.Sub(s.since) >= settle:
+			s.p.lasting++
 			r.close(s, kindOf(a, t), a, t)
-		case now.Sub(s.first) >= patienceOfChange*r.cfg.Settle:
+		case now.Sub(s.first) >= patienceOfChange*settle:
 			r.close(s, Changing, a, t)
 		default:
 			s.delay = min(max(2*s.delay, firstDelay), maxDelay)
-			s.due = now.Add(min(s.delay, max(s.since.Add(r.cfg.Settle).Sub(now), time.Millisecond)))
+			s.due = now.Add(min(s.delay, max(s.since.Add(settle).Sub(now), time.Millisecond)))
 			heap.Push(&r.queue, s)
 		}
 	}

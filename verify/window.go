@@ -298,4 +298,6 @@ type pair struct {
 	// newTS: "ts" and the primer are not compared.
 	newTS bool
 	state *state
+	// lasting counts the documents that stayed different; guarded by run.mu.
+	lasting int
 }
