@@ -222,8 +222,14 @@ func (l *Link) phase(ctx context.Context) error {
 
 // rest waits until somebody asks for another phase.
 func (l *Link) rest(ctx context.Context, phase Phase) error {
-	l.show(phase)
-	l.set1(func() { l.idle = true })
+	reason := ""
+	l.set1(func() {
+		l.idle = true
+		if phase != PhasePaused {
+			reason = l.state.Reason
+		}
+	})
+	l.showFor(phase, reason)
 	defer l.set1(func() { l.idle = false })
 	if err := l.save(ctx); err != nil {
 		return err

@@ -70,6 +70,8 @@ func newReplicateCmd(env *environ) *cobra.Command {
 		Long:    replicateHelp,
 		Example: replicateExample,
 		Args:    cobra.ArbitraryArgs,
+		// It does something by itself, beside what its subcommands do.
+		Annotations: map[string]string{"runs": "true"},
 	}
 	sides := addSourceTargetFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

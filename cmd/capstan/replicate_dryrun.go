@@ -75,11 +75,11 @@ func preflightText(r mongodb.Report) string {
 		count[f.Severity]++
 		fmt.Fprintf(&b, "%-8s %s", strings.ToUpper(string(f.Severity)), f.Code)
 		if f.Namespace != "" {
-			fmt.Fprintf(&b, "  %s", oneLine(f.Namespace))
+			fmt.Fprintf(&b, "  %s", visible(f.Namespace))
 		}
-		fmt.Fprintf(&b, "\n         %s\n", oneLine(f.Text))
+		fmt.Fprintf(&b, "\n         %s\n", visible(f.Text))
 		if f.Do != "" {
-			fmt.Fprintf(&b, "         -> %s\n", oneLine(f.Do))
+			fmt.Fprintf(&b, "         -> %s\n", visible(f.Do))
 		}
 	}
 	if len(r.Findings) > 0 {
