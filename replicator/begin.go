@@ -53,6 +53,7 @@ func (l *Link) begin(ctx context.Context) error {
 	s.Paused = s.Paused || l.cfg.Paused
 	l.set1(func() {
 		l.state, l.resync, l.unsaved = s, resync, true
+		l.finalize = l.cfg.Until == UntilFinalized
 		l.view.source, l.view.target, l.view.letters = source, target, letters
 		l.view.read, l.view.applied, l.view.saved = s.Position, s.Position, s.Position
 	})

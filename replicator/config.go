@@ -72,7 +72,7 @@ type Config struct {
 	// is begun again by itself, once, whatever this says.
 	OnLost OnLost
 	// Until ends Run by itself: "" never, UntilCopied when the copy is done, UntilLive when the destination has caught up with what the
-	// source had at that time.
+	// source had at that time, UntilFinalized after a Finalize at that moment.
 	Until Until
 	// Paused starts the route paused.
 	Paused bool
@@ -114,6 +114,8 @@ const (
 	UntilStopped Until = ""
 	UntilCopied  Until = "copied"
 	UntilLive    Until = "live"
+	// UntilFinalized is UntilLive and then Finalize.
+	UntilFinalized Until = "finalized"
 )
 
 // Hooks observe a Link. They are called synchronously by its goroutines, several at the same time, and must be fast.
@@ -180,8 +182,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("field Existing is %q; it must be refuse, merge or drop", c.Existing)
 	case c.OnLost != StopOnLost && c.OnLost != ResyncOnLost:
 		return fmt.Errorf("field OnLost is %q; it must be stop or resync", c.OnLost)
-	case c.Until != UntilStopped && c.Until != UntilCopied && c.Until != UntilLive:
-		return fmt.Errorf("field Until is %q; it must be empty, copied or live", c.Until)
+	case c.Until != UntilStopped && c.Until != UntilCopied && c.Until != UntilLive && c.Until != UntilFinalized:
+		return fmt.Errorf("field Until is %q; it must be empty, copied, live or finalized", c.Until)
 	}
 	return nil
 }

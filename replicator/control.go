@@ -148,6 +148,22 @@ func (l *Link) Retry(ctx context.Context) (done, left int64, err error) {
 	return done, left, err
 }
 
+// retryOnce tries the dead letters of earlier runs again: somebody may have mended what was in their way.
+func (l *Link) retryOnce(ctx context.Context) error {
+	l.mu.Lock()
+	n := l.view.letters
+	l.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	done, left, err := l.Retry(ctx)
+	if err != nil {
+		return fmt.Errorf("try the dead letters again: %w", err)
+	}
+	l.log.Info().Int64("applied", done).Int64("left", left).Msg("dead letters were tried again")
+	return nil
+}
+
 // retry applies some letters again, and returns how many are gone.
 func (l *Link) retry(ctx context.Context, letters []Letter) (done int64, err error) {
 	l.applying.Lock() // a batch of changes is in progress or is not

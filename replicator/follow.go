@@ -14,6 +14,9 @@ func (l *Link) follow(ctx context.Context) error {
 	if err := l.copyRest(ctx); err != nil { // of a collection that was renamed into the scope when the process ended
 		return err
 	}
+	if err := l.retryOnce(ctx); err != nil {
+		return err
+	}
 	start, err := l.aim(ctx)
 	if err != nil {
 		return err

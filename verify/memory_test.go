@@ -9,7 +9,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/seed-12ef14e5/capstan/internal/mongotest")
+	"github.com/seed-12ef14e5/capstan/internal/mongotest"
+)
 
 // peak watches what the process's heap holds, after a collection, until stop is called.
 func peak() (stop func() uint64) {

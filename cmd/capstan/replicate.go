@@ -29,10 +29,14 @@ longer matches is deleted at the destination.
 --existing says what happens to documents that the destination has when the route begins: refuse (the default), merge
 (compare: what differs is replaced, what the source does not have is removed), or drop.
 
---until copied ends when the copy is done, --until live when the destination has what the source had by then.
+--until copied ends when the copy is done, --until live when the destination has what the source had by then; --until finalized
+then ends the route for good, when nobody writes to the source any more.
 
 TTL indexes are created with the longest time there is, so that nothing expires at the destination by itself (the source's
-expirations are replicated); "capstan replicate finalize" gives them their own time when the destination takes over.
+expirations are replicated); finalizing the route gives them their own time when the destination takes over.
+
+A document that the destination refuses is set aside with the reason as a dead letter (capstan.deadletters there), and tried again by the
+next run; capstan replicate retry tries again in a daemon.
 
 --dry-run connects to both sides, lists what will and will not be replicated, and changes nothing; code 1 if something is in the way.
 
@@ -94,7 +98,7 @@ func (o *replicateOptions) register(cmd *cobra.Command) {
 	fl.StringVar(&o.name, "name", "default", "the route's name, under which the destination remembers where it is")
 	fl.StringVar(&o.existing, "existing", string(replicator.RefuseExisting), "refuse, merge or drop what the destination has already")
 	fl.StringVar(&o.onLost, "on-lost", string(replicator.StopOnLost), "stop (code 5) or resync, when the source's oplog no longer reaches back to the checkpoint")
-	fl.StringVar(&o.until, "until", "", "copied or live: end there (default: never)")
+	fl.StringVar(&o.until, "until", "", "copied, live or finalized: end there (default: never)")
 	fl.BoolVar(&o.resync, "resync", false, "copy again, comparing with what is there")
 	fl.BoolVar(&o.takeOver, "take-over", false, "take the route from a process that seems to be alive")
 	fl.BoolVar(&o.shared, "shared", false, "other routes may write to the same collections, with other _ids")
@@ -121,7 +125,7 @@ func (o *replicateOptions) check() error {
 	return errors.Join(
 		oneOf("existing", o.existing, "refuse", "merge", "drop"),
 		oneOf("on-lost", o.onLost, "stop", "resync"),
-		oneOf("until", o.until, "", "copied", "live"),
+		oneOf("until", o.until, "", "copied", "live", "finalized"),
 		oneOf("output", o.output, outputText, outputJSON))
 }
 

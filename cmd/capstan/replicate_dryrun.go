@@ -75,11 +75,11 @@ func preflightText(r mongodb.Report) string {
 		count[f.Severity]++
 		fmt.Fprintf(&b, "%-8s %s", strings.ToUpper(string(f.Severity)), f.Code)
 		if f.Namespace != "" {
-			fmt.Fprintf(&b, "  %s", visible(f.Namespace))
+			fmt.Fprintf(&b, "  %s", oneLine(f.Namespace))
 		}
-		fmt.Fprintf(&b, "\n         %s\n", visible(f.Text))
+		fmt.Fprintf(&b, "\n         %s\n", oneLine(f.Text))
 		if f.Do != "" {
-			fmt.Fprintf(&b, "         -> %s\n", visible(f.Do))
+			fmt.Fprintf(&b, "         -> %s\n", oneLine(f.Do))
 		}
 	}
 	if len(r.Findings) > 0 {
@@ -123,5 +123,8 @@ func replicateDryRun(ctx context.Context, env *environ, st sourceTarget, o repli
 	if err != nil {
 		return err
 	}
-	return printPreflight(env, report, o.output)
+	if err := printPreflight(env, report, o.output); err != nil || !report.Blocked() {
+		return err
+	}
+	return &codeError{code: exitFailed} // all has been said
 }

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-	"github.com/spf13/cobra"
 
 	"github.com/seed-12ef14e5/capstan/internal/admin"
 )
@@ -380,31 +379,10 @@ func TestControlsTellTheDaemonAndNeedItsToken(t *testing.T) {
 		{[]string{"resync", "lost", "--output", "json"}, 0, `"verb":"resync"`},
 		{[]string{"pause"}, exitUsage, "the name of a route"},
 	} {
-		// The founder of the group attaches them to capstan replicate; here they are run by themselves.
-		stdout, stderr, code := controlled(t, d, c.args)
+		stdout, stderr, code := d.run(t, append([]string{"replicate"}, c.args...)...)
 		if code != c.code || !strings.Contains(stdout+stderr, c.text) {
 			t.Errorf("%v: code %d, %s%s", c.args, code, stdout, stderr)
 		}
 	}
 	d.phases(t, "a live", "lost live")
-}
-
-// controlled runs one of newReplicateControls.
-func controlled(t *testing.T, d *daemonTest, args []string) (stdout, stderr string, code int) {
-	t.Helper()
-	var out, errs buffer
-	env := newEnviron(strings.NewReader(""), &out, &errs, func(name string) string {
-		if name == "CAPSTAN_CONFIG" {
-			return d.file
-		}
-		return ""
-	})
-	root := newGroup("replicate", "", "")
-	root.SilenceErrors, root.SilenceUsage = true, true
-	root.PersistentFlags().StringP("config", "c", "", "")
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return env.prepare(cmd) }
-	root.AddCommand(newReplicateControls(env)...)
-	root.SetArgs(args)
-	code = env.finish(root.ExecuteContext(t.Context()))
-	return out.String(), errs.String(), code
 }

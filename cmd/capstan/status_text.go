@@ -19,7 +19,7 @@ func writeStatus(b *bytes.Buffer, s admin.Status, now time.Time) {
 	if !s.Ready {
 		b.WriteString("; NOT READY")
 	}
-	fmt.Fprintf(b, "\nconfiguration %s, read %s ago", visible(s.Config.Path), span(now.Sub(s.Config.Loaded)))
+	fmt.Fprintf(b, "\nconfiguration %s, read %s ago", oneLine(s.Config.Path), span(now.Sub(s.Config.Loaded)))
 	if s.Config.Paused {
 		b.WriteString("; started with --paused")
 	}
@@ -28,7 +28,7 @@ func writeStatus(b *bytes.Buffer, s admin.Status, now time.Time) {
 	}
 	b.WriteByte('\n')
 	if s.Config.Error != "" {
-		fmt.Fprintf(b, "the last reload was refused: %s\n", visible(s.Config.Error))
+		fmt.Fprintf(b, "the last reload was refused: %s\n", oneLine(s.Config.Error))
 	}
 	if len(s.Config.Restart) > 0 {
 		fmt.Fprintf(b, "takes effect after a restart: %s\n", strings.Join(s.Config.Restart, ", "))
@@ -52,10 +52,10 @@ func writeRoute(b *bytes.Buffer, r daemon.RouteStatus, now time.Time) {
 	}
 	b.WriteByte('\n')
 	if r.Reason != "" {
-		line("reason", "%s", visible(r.Reason))
+		line("reason", "%s", oneLine(r.Reason))
 	}
 	if r.LastError != "" {
-		line("trying again", "%s", visible(r.LastError))
+		line("trying again", "%s", oneLine(r.LastError))
 	}
 	switch {
 	case r.Again:
@@ -92,7 +92,7 @@ func writeRoute(b *bytes.Buffer, r daemon.RouteStatus, now time.Time) {
 		line("ttl", "%s held back until capstan replicate finalize %s", plural(r.HeldTTL, "index"), r.Route)
 	}
 	for _, n := range r.Notes {
-		line("note", "%s", visible(n))
+		line("note", "%s", oneLine(n))
 	}
 }
 
@@ -117,7 +117,7 @@ func writeCopy(line func(string, string, ...any), r daemon.RouteStatus) {
 	}
 	for _, p := range c.PerCollection {
 		if !p.Done && p.Scanned > 0 {
-			line("", "%s: scanned %s of about %s, matched %s", visible(p.Name.String()), humanize.Comma(p.Scanned), humanize.Comma(p.Documents), humanize.Comma(p.Matched))
+			line("", "%s: scanned %s of about %s, matched %s", oneLine(p.Name.String()), humanize.Comma(p.Scanned), humanize.Comma(p.Documents), humanize.Comma(p.Matched))
 		}
 	}
 }
@@ -162,7 +162,7 @@ func subject(f daemon.Facts) string {
 			text += "; " + more.word + " " + strings.Join(more.list, ", ")
 		}
 	}
-	return visible(text)
+	return oneLine(text)
 }
 
 func lagOf(r daemon.RouteStatus) string {
@@ -180,10 +180,8 @@ func lagOf(r daemon.RouteStatus) string {
 	return strings.Join(parts, ", ")
 }
 
-// visible is appendVisible as a string: what a server says cannot move a terminal's cursor.
-func visible(s string) string {
-	return string(appendVisible(nil, strings.ReplaceAll(s, "\n", " ")))
-}
+// oneLine is what a server says on one line, where it cannot move a terminal's cursor.
+func oneLine(s string) string { return string(appendVisible(nil, strings.ReplaceAll(s, "\n", " "))) }
 
 func plural(n int, what string) string {
 	switch {

@@ -56,7 +56,7 @@ func (tcp) String() string  { return "127.0.0.1:9477" }
 
 // ask sends one request to a Server; change may change it.
 func ask(d Daemon, cfg Config, method, path string, change func(*http.Request)) (int, string) {
-	r := httptest.NewRequest(method, path, nil)
+	r := httptest.NewRequestWithContext(context.Background(), method, path, nil)
 	r.Host = "127.0.0.1:9477"
 	if change != nil {
 		change(r)

@@ -224,3 +224,14 @@ func TestNotCappedAndViewsAreTold(t *testing.T) {
 		t.Error("a view is not told")
 	}
 }
+
+func TestReadsThatFindNoPlaceOrNoTimeAreTold(t *testing.T) {
+	t.Parallel()
+	ahead := command(72, "readConcern afterClusterTime value must not be greater than the current clusterTime. Requested …")
+	if !IsTimeAhead(ahead) || !IsTimeAhead(fmt.Errorf("read: %w", ahead)) || IsTimeAhead(command(72, "bad options")) || IsTimeAhead(nil) {
+		t.Error("a time that the server has not heard of is not told from other invalid options")
+	}
+	if !IsRecordGone(command(211, "")) || IsRecordGone(ahead) || IsRecordGone(nil) {
+		t.Error("a record that is gone is not told")
+	}
+}

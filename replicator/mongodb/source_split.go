@@ -16,6 +16,12 @@ const (
 	// splitDocuments and splitBytes: a range has at least one of them. Below, what a range costs is more than what it saves.
 	splitDocuments = 10_000
 	splitBytes     = 16 << 20
+	// stepDocuments is how many documents are stepped through to find bounds, instead of taking a sample: it is exact, costs 0.4 us
+	// each (the index alone is read), and does not suffer from the server's random cursor, which finds nothing but a part of what
+	// was written lately (measured on mongod 6.0.5: 1000 samples of 40,000 fresh documents missed a quarter of the index).
+	stepDocuments = 2_000_000
+	// stepLength is how far one command steps.
+	stepLength = 50_000
 	// samplesPerRange makes ranges of about the same size: with 40 a range is off by a sixth.
 	samplesPerRange = 40
 	// maxSamples keeps the sample small; the server draws it from random places of the collection, one by one.
@@ -27,8 +33,9 @@ const (
 // errNoSample says that the server could not sample in time. It ends the read at once.
 var errNoSample = errors.New("the sample took too long")
 
-// Split implements replicator.Source. The bounds are _ids of a sample, in the order of the index on _id and so by the
-// collection's own collation, of whatever types. If the server cannot sample in time, the collection is one range.
+// Split implements replicator.Source. The bounds are _ids in the order of the index, and so by the collection's own
+// collation, of whatever types: every so many documents, or in a large collection those of a sample. If the server cannot sample
+// in time, the collection is one range.
 func (s *Source) Split(ctx context.Context, c replicator.Collection, n int) ([]replicator.Range, error) {
 	switch c.Kind {
 	case replicator.KindCapped:
@@ -41,7 +48,11 @@ func (s *Source) Split(ctx context.Context, c replicator.Collection, n int) ([]r
 	if n < 2 || c.Documents < 2 {
 		return []replicator.Range{{}}, nil
 	}
-	ids, err := s.sample(ctx, c, n)
+	find := s.sample
+	if c.Documents <= stepDocuments {
+		find = s.steps
+	}
+	ids, err := find(ctx, c, n)
 	if errors.Is(err, errNoSample) {
 		s.cfg.Logger.Info().Str("collection", c.Name.String()).Msg("the collection cannot be sampled in time, so it is copied as one range")
 		return []replicator.Range{{}}, nil
@@ -49,10 +60,42 @@ func (s *Source) Split(ctx context.Context, c replicator.Collection, n int) ([]r
 	if err != nil {
 		return nil, needs(err, "split "+c.Name.String(), "read on the database "+c.Name.DB)
 	}
-	return ranges(ids, n), nil
+	return ranges(ids), nil
 }
 
-// sample returns _ids of c in the order of the index.
+// steps returns n-1 _ids of c at about equal distances, fewer if c has fewer documents than estimated.
+func (s *Source) steps(ctx context.Context, c replicator.Collection, n int) ([]record.ID, error) {
+	var ids []record.ID
+	err := s.named(c.Name, func(ns record.Namespace) (err error) {
+		ids, err = (&scan{src: s, ns: ns, uuid: c.UUID, limit: stepLength}).steps(ctx, n, max(1, c.Documents/int64(n)))
+		return err
+	})
+	return ids, err
+}
+
+// steps returns n-1 _ids, per documents apart, or fewer where the collection ends.
+func (s *scan) steps(ctx context.Context, n int, per int64) (ids []record.ID, err error) {
+	for len(ids) < n-1 {
+		for left := per; left > 0; {
+			var id record.ID
+			var looked int64
+			var paced bool
+			err := s.src.paced(ctx, s.ns, int(min(left, stepLength)), func(ctx context.Context, d *mongo.Database, k int) (err error) {
+				id, looked, err = s.inside(ctx, d, k)
+				return err
+			}, &paced)
+			if err != nil || id.IsZero() {
+				return ids, err
+			}
+			s.from = id
+			left -= looked
+		}
+		ids = append(ids, s.from)
+	}
+	return ids, nil
+}
+
+// sample returns n-1 _ids of c that cut a sample into equal parts.
 func (s *Source) sample(ctx context.Context, c replicator.Collection, n int) ([]record.ID, error) {
 	size := min(n*samplesPerRange, maxSamples)
 	cmd := bson.D{{Key: "aggregate", Value: c.Name.Coll}, {Key: "cursor", Value: bson.D{{Key: "batchSize", Value: size + 1}}}, {Key: "readConcern", Value: majorityAfter(record.Timestamp{})},
@@ -80,15 +123,21 @@ func (s *Source) sample(ctx context.Context, c replicator.Collection, n int) ([]
 		}
 		return nil
 	})
-	return ids, err
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	bounds := make([]record.ID, 0, n-1)
+	for i := 1; i < n; i++ {
+		bounds = append(bounds, ids[i*len(ids)/n])
+	}
+	return bounds, nil
 }
 
-// ranges cuts at ids, which are in order, into at most n ranges.
-func ranges(ids []record.ID, n int) []replicator.Range {
+// ranges cuts at bounds, which are in order and may repeat.
+func ranges(bounds []record.ID) []replicator.Range {
 	var out []replicator.Range
 	var from record.ID
-	for i := 1; i < n && len(ids) > 0; i++ {
-		to := ids[i*len(ids)/n]
+	for _, to := range bounds {
 		if to == from || to == minKey || to == maxKey {
 			continue
 		}

@@ -193,7 +193,7 @@ func (s *scan) take(docs []bson.Raw) error {
 
 // step reads the next documents of (from, to), at most n; paced says that it asked for fewer than that.
 func (s *scan) step(ctx context.Context, n int) (docs []bson.Raw, size int, paced bool, err error) {
-	err = s.paced(ctx, n, func(ctx context.Context, d *mongo.Database, n int) error {
+	err = s.src.paced(ctx, s.ns, n, func(ctx context.Context, d *mongo.Database, n int) error {
 		cmd := append(s.find(s.except(s.from)), bounds(s.from, s.to)...)
 		// With singleBatch no cursor stays behind, whatever the reply holds.
 		cmd = append(cmd, bson.E{Key: "limit", Value: n}, bson.E{Key: "batchSize", Value: n}, bson.E{Key: "singleBatch", Value: true})
@@ -208,16 +208,16 @@ func (s *scan) step(ctx context.Context, n int) (docs []bson.Raw, size int, pace
 }
 
 // paced runs do with n, or with fewer where n were too many for an attempt.
-func (s *scan) paced(ctx context.Context, n int, do func(ctx context.Context, d *mongo.Database, n int) error, paced *bool) error {
-	return s.src.read(ctx, s.ns.DB, s.ns.String(), func(ctx context.Context, _ int, d *mongo.Database) error {
-		k, start := s.src.pace.limit(s.ns, n), time.Now()
+func (s *Source) paced(ctx context.Context, ns record.Namespace, n int, do func(ctx context.Context, d *mongo.Database, n int) error, paced *bool) error {
+	return s.read(ctx, ns.DB, ns.String(), func(ctx context.Context, _ int, d *mongo.Database) error {
+		k, start := s.pace.limit(ns, n), time.Now()
 		*paced = k < n
 		err := do(ctx, d, k)
 		switch {
 		case err == nil:
-			s.src.pace.faster(s.ns, k, time.Since(start), s.src.attempt())
+			s.pace.faster(ns, k, time.Since(start), s.attempt())
 		case tooMuch(err):
-			s.src.pace.slower(s.ns, k)
+			s.pace.slower(ns, k)
 		}
 		return err
 	})
@@ -279,7 +279,7 @@ func (s *scan) filtered(ctx context.Context) (replicator.Window, error) {
 func (s *scan) bound(ctx context.Context) (id record.ID, looked int64, err error) {
 	if s.interior() {
 		var paced bool
-		err := s.paced(ctx, s.limit, func(ctx context.Context, d *mongo.Database, n int) (err error) {
+		err := s.src.paced(ctx, s.ns, s.limit, func(ctx context.Context, d *mongo.Database, n int) (err error) {
 			id, looked, err = s.inside(ctx, d, n)
 			return err
 		}, &paced)

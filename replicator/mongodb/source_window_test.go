@@ -99,7 +99,7 @@ func TestRangesHoldEveryDocumentOnce(t *testing.T) {
 			s := newSource(t, d.Options(), mongodb.SourceConfig{})
 			c := describe(t, s, coll)
 			want := stored(t, coll, bson.D{})
-			c.Documents, c.Bytes = 40_000, 64<<20 // so that it is cut
+			c.Bytes = 64 << 20 // so that it is cut
 			rs, err := s.Split(t.Context(), c, 4)
 			must(t, err)
 			if len(rs) != 4 {
@@ -108,7 +108,7 @@ func TestRangesHoldEveryDocumentOnce(t *testing.T) {
 			var all []bson.Raw
 			for _, r := range rs {
 				some, _ := walk(t, s, c, r, 1000, nil, now(t, s), nil)
-				if len(some) < len(want)/16 || len(some) > len(want)/2 {
+				if len(some) < len(want)/5 || len(some) > len(want)/3 {
 					t.Errorf("a range of four has %d of %d documents", len(some), len(want))
 				}
 				all = append(all, some...)
@@ -262,7 +262,7 @@ func TestACollectionThatIsGoneIsSaidAndOneThatWasRenamedIsRead(t *testing.T) {
 	fill(t, db.Collection("c"), 10, 10)
 	s := newSource(t, d.Options(), mongodb.SourceConfig{})
 	c := describe(t, s, db.Collection("c"))
-	filters := []bson.Raw{nil, raw(t, bson.D{{Key: "k", Value: bson.D{{Key: "$exists", Value: false}}}})}
+	filters := []bson.Raw{nil, raw(t, bson.D{{Key: "k", Value: bson.D{{Key: "$exists", Value: true}}}})}
 	must(t, d.DB(t).Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "renameCollection", Value: db.Name() + ".c"}, {Key: "to", Value: db.Name() + ".other"}}).Err())
 	fill(t, db.Collection("c"), 3, 10) // another collection under the name
 	for _, filter := range filters {

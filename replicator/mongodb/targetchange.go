@@ -128,10 +128,12 @@ func (t *Target) modify(ctx context.Context, d replicator.DDL, hold bool) (held 
 		case key == "collation":
 			continue // of a view: it cannot be changed, and is said nevertheless
 		case key == "expireAfterSeconds" && hold:
-			// Of a clustered collection: it is off here. What is held is replaced; 0 and less stand for "off".
-			if seconds, ok := v.AsInt64OK(); ok {
-				held = append(held, replicator.Held{Namespace: d.Collection, Seconds: seconds})
+			// Of a clustered collection: it is off here, and stays so. Seconds below 0 mean that nothing is held any more.
+			seconds, ok := v.AsInt64OK()
+			if !ok {
+				seconds = -1 // "off"
 			}
+			held = append(held, replicator.Held{Namespace: d.Collection, Seconds: seconds})
 			continue
 		case key == "index" && isDoc && hold:
 			name, _ := doc.Lookup("name").StringValueOK()
@@ -147,7 +149,7 @@ func (t *Target) modify(ctx context.Context, d replicator.DDL, hold bool) (held 
 		}
 	}
 	if len(cmd) == 1 {
-		return held, nil, nil
+		return held, nil, nil // nothing but an expiry that is held back
 	}
 	err = t.command(ctx, d.Collection.DB, cmd)
 	switch {

@@ -233,19 +233,21 @@ func alone(e mongo.WriteError) mongo.WriteException {
 // inserted or replaces another, and a field name with a dollar in front.
 func odd(doc bson.Raw) (timestamp, dollar bool) {
 	var zero [8]byte
-	if !bytes.Contains(doc, zero[:]) && !bytes.Contains(doc, []byte("$")) {
+	if len(doc) < 5 || !bytes.Contains(doc, zero[:]) && !bytes.Contains(doc, []byte("$")) {
 		return false, false // nearly always, and fast
 	}
-	elems, err := doc.Elements()
-	if err != nil {
-		return false, false // the server says so
-	}
-	for _, e := range elems {
-		key := e.Key()
+	const header = 4
+	for rest := []byte(doc[header:]); len(rest) > 1; {
+		e, behind, ok := bsoncore.ReadElement(rest)
+		if !ok {
+			break // the server says so
+		}
+		rest = behind
+		key, v := e.KeyBytes(), e.Value()
 		if len(key) > 0 && key[0] == '$' {
 			dollar = true
 		}
-		if t, i, ok := e.Value().TimestampOK(); ok && t == 0 && i == 0 && key != record.FieldID {
+		if v.Type == bsoncore.TypeTimestamp && bytes.Equal(v.Data, zero[:]) && string(key) != record.FieldID {
 			timestamp = true
 		}
 	}

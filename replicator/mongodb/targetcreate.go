@@ -91,7 +91,15 @@ func (t *Target) createCollection(ctx context.Context, c replicator.Collection, 
 		return nil, nil, fmt.Errorf("create %s: it exists and then it does not: does somebody else create and drop collections at the destination?", c.Name)
 	}
 	differ, err := differences(existing[0], c, options)
+	if err == nil && len(held) > 0 && truthyExpiry(existing[0].Options) {
+		err = t.command(ctx, c.Name.DB, bson.D{{Key: "collMod", Value: c.Name.Coll}, {Key: "expireAfterSeconds", Value: "off"}})
+	}
 	return held, append(notes, differ...), err
+}
+
+func truthyExpiry(options bson.Raw) bool {
+	_, err := options.LookupErr("expireAfterSeconds")
+	return err == nil
 }
 
 // creatable returns an option's value as create takes it.
@@ -204,6 +212,12 @@ func (t *Target) createIndexes(ctx context.Context, ns record.Namespace, specs [
 			cmd = append(cmd, bson.E{Key: "commitQuorum", Value: "majority"}) // not all members: one may be down
 		}
 		err := t.command(ctx, ns.DB, cmd)
+		if want, expires := expiryOf(spec); expires && mongoerr.IsIndexConflict(err) {
+			// Perhaps the one that is there differs in its expiry only, which can be changed.
+			if t.command(ctx, ns.DB, bson.D{{Key: "collMod", Value: ns.Coll}, expiry(name, want)}) == nil {
+				err = t.command(ctx, ns.DB, cmd)
+			}
+		}
 		switch {
 		case err == nil:
 		case mongoerr.IsIndexConflict(err):
@@ -221,6 +235,21 @@ func (t *Target) createIndexes(ctx context.Context, ns record.Namespace, specs [
 		}
 	}
 	return held, notes, nil
+}
+
+func expiryOf(spec bson.D) (seconds int64, ok bool) {
+	for _, e := range spec {
+		if e.Key != "expireAfterSeconds" {
+			continue
+		}
+		switch v := e.Value.(type) {
+		case int32:
+			return int64(v), true
+		case bson.RawValue:
+			return v.AsInt64OK()
+		}
+	}
+	return 0, false
 }
 
 // indexSpec returns an index as createIndexes takes it, and the expiry that is held back, -1 for none.
@@ -262,19 +291,48 @@ func indexSpec(spec bson.Raw, hold bool) (bson.D, int64) {
 	return d, seconds
 }
 
-// Release gives TTL indexes, and clustered collections, their own expiry. What is gone meanwhile is skipped.
+// Release gives TTL indexes, and clustered collections, their own expiry. What is gone meanwhile, or is not held back (any more), is
+// left alone: an index of the same name may be another one by now.
 func (t *Target) Release(ctx context.Context, held []replicator.Held) error {
 	for _, h := range held {
+		found, err := t.Describe(ctx, []record.Namespace{h.Namespace})
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 || !isHeld(found[0], h.Index) || h.Seconds < 0 {
+			continue
+		}
 		cmd := bson.D{{Key: "collMod", Value: h.Namespace.Coll}}
 		if h.Index == "" {
 			cmd = append(cmd, bson.E{Key: "expireAfterSeconds", Value: h.Seconds})
 		} else {
-			cmd = append(cmd, bson.E{Key: "index", Value: bson.D{{Key: "name", Value: h.Index}, {Key: "expireAfterSeconds", Value: h.Seconds}}})
+			cmd = append(cmd, expiry(h.Index, h.Seconds))
 		}
-		err := t.command(ctx, h.Namespace.DB, cmd)
+		err = t.command(ctx, h.Namespace.DB, cmd)
 		if err != nil && !mongoerr.IsNotFound(err) && !mongoerr.IsIndexNotFound(err) {
-			return fmt.Errorf("give index %s of %s its expiry: %w", h.Index, h.Namespace, explain(err))
+			return fmt.Errorf("give index %q of %s its expiry: %w", h.Index, h.Namespace, explain(err))
 		}
 	}
 	return nil
+}
+
+// expiry is the part of a collMod that sets the expiry of an index.
+func expiry(index string, seconds int64) bson.E {
+	return bson.E{Key: "index", Value: bson.D{{Key: "name", Value: index}, {Key: "expireAfterSeconds", Value: seconds}}}
+}
+
+// isHeld reports whether the expiry of an index, or of a clustered collection, is held back.
+func isHeld(c replicator.Collection, index string) bool {
+	if index == "" {
+		_, clustered := c.Options.LookupErr("clusteredIndex")
+		_, expires := c.Options.LookupErr("expireAfterSeconds")
+		return clustered == nil && expires != nil
+	}
+	for _, spec := range c.Indexes {
+		if name, _ := spec.Lookup("name").StringValueOK(); name == index {
+			seconds, ok := spec.Lookup("expireAfterSeconds").AsInt64OK()
+			return ok && seconds == heldSeconds
+		}
+	}
+	return false
 }

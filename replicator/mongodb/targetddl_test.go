@@ -2,7 +2,11 @@ package mongodb_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,7 +14,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/seed-12ef14e5/capstan/failover"
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
+	"github.com/seed-12ef14e5/capstan/localcluster"
 	"github.com/seed-12ef14e5/capstan/record"
 	"github.com/seed-12ef14e5/capstan/replicator"
 	"github.com/seed-12ef14e5/capstan/replicator/mongodb"
@@ -285,5 +291,85 @@ func TestChangesOfCollectionsAreReplicatedAndRepeatable(t *testing.T) {
 	_, notes, err := tg.Change(t.Context(), replicator.DDL{Op: "shardCollection", Collection: namespace(dst, "plain")}, true)
 	if err != nil || len(notes) != 1 {
 		t.Error(notes, err)
+	}
+}
+
+// TestAnIndexIsBuiltHoweverLongItTakes holds an index build for several attempt deadlines: a server ends a build whose client goes
+// away.
+func TestAnIndexIsBuiltHoweverLongItTakes(t *testing.T) {
+	t.Parallel()
+	dep := mongotest.Own(t, localcluster.Config{Members: 3, ExtraArgs: []string{"--setParameter", "enableTestCommands=1"}})
+	db, tg := dep.DB(t), target(t, dep, mongodb.TargetConfig{Failover: failover.Config{AttemptTimeout: 300 * time.Millisecond}})
+	refusals, err := tg.Insert(t.Context(), namespace(db, "c"), []bson.Raw{raw(t, d("_id", 1, "a", 1))}, false)
+	none(t, refusals, err)
+	admin := db.Client().Database("admin")
+	command(t, admin, d("configureFailPoint", "hangAfterStartingIndexBuild", "mode", "alwaysOn"))
+	built := make(chan error, 1)
+	go func() {
+		_, notes, err := tg.Change(t.Context(), replicator.DDL{Op: "createIndexes", Collection: namespace(db, "c"),
+			Description: raw(t, d("indexes", bson.A{d("v", 2, "key", d("a", 1), "name", "a")}))}, false)
+		if len(notes) > 0 {
+			err = errors.Join(err, fmt.Errorf("notes: %q", notes))
+		}
+		built <- err
+	}()
+	select {
+	case err := <-built:
+		t.Error("it did not wait: ", err)
+	case <-time.After(3 * time.Second):
+	}
+	command(t, admin, d("configureFailPoint", "hangAfterStartingIndexBuild", "mode", "off"))
+	if err := <-built; err != nil {
+		t.Fatal(err)
+	}
+	if n := len(describeTarget(t, tg, db, "c")[0].Indexes); n != 2 {
+		t.Errorf("%d indexes", n)
+	}
+}
+
+// TestCreationSurvivesElections creates, renames and drops while primaries step down.
+func TestCreationSurvivesElections(t *testing.T) {
+	t.Parallel()
+	dep := mongotest.Own(t, localcluster.Config{Members: 3})
+	db, tg := dep.DB(t), target(t, dep, mongodb.TargetConfig{})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	var faults atomic.Int64
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := dep.Cluster.StepDown(ctx, "primary"); err != nil && ctx.Err() == nil {
+				ended <- err
+				return
+			}
+			faults.Add(1)
+			select { // a set that elects without end acknowledges nothing
+			case <-ctx.Done():
+			case <-time.After(4 * time.Second):
+			}
+		}
+		ended <- nil
+	}()
+	for i := 0; faults.Load() < 4 || i < 3; i++ {
+		a, b := fmt.Sprintf("a%d", i), fmt.Sprintf("b%d", i)
+		c := replicator.Collection{Name: namespace(db, a), Kind: replicator.KindCollection, Indexes: []bson.Raw{raw(t, d("v", 2, "key", d("x", 1), "name", "x", "unique", true))}}
+		if _, notes, err := tg.Create(t.Context(), c, replicator.CreateOptions{}); err != nil || len(notes) > 0 {
+			t.Error(notes, err)
+			break
+		}
+		if _, notes, err := tg.Change(t.Context(), replicator.DDL{Op: "rename", Collection: c.Name, To: namespace(db, b)}, false); err != nil || len(notes) > 0 {
+			t.Error(notes, err)
+			break
+		}
+		if cs := describeTarget(t, tg, db, a, b); len(cs) != 1 || cs[0].Name.Coll != b || len(cs[0].Indexes) != 2 {
+			t.Errorf("got %v", cs)
+		}
+		if err := tg.Drop(t.Context(), namespace(db, b)); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

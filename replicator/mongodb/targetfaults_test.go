@@ -132,8 +132,11 @@ func TestWritesSurviveEveryFaultExactly(t *testing.T) {
 		g.Go(func() error {
 			for r := 0; r < rounds || faults.Load() < 5; r++ {
 				refusals, err := tg.Apply(gctx, a.worker, ns, a.batch(t), false)
-				if err != nil || len(refusals) > 0 {
-					return fmt.Errorf("worker %d: %v, refusals: %v", a.worker, err, refusals)
+				if err != nil {
+					return fmt.Errorf("worker %d: %w", a.worker, err)
+				}
+				if len(refusals) > 0 {
+					return fmt.Errorf("worker %d: refusals: %v", a.worker, refusals)
 				}
 			}
 			return nil
@@ -147,8 +150,11 @@ func TestWritesSurviveEveryFaultExactly(t *testing.T) {
 	g.Go(func() error {
 		for at := 0; at < len(copies); at += 500 {
 			refusals, err := tg.Insert(gctx, copied, copies[at:at+500], at%1000 == 0)
-			if err != nil || len(refusals) > 0 {
-				return fmt.Errorf("copy: %v, refusals: %v", err, refusals)
+			if err != nil {
+				return fmt.Errorf("copy: %w", err)
+			}
+			if len(refusals) > 0 {
+				return fmt.Errorf("copy: refusals: %v", refusals)
 			}
 		}
 		return nil
