@@ -103,6 +103,12 @@ func (l *Link) collect(records []record.Record, ops map[string]int) (parts []*co
 
 func (p *collected) add(key string, ch *record.Change) {
 	next := pending{key: key, id: ch.Key, doc: ch.Document, read: ch.Op == "update", fresh: ch.Op == "insert"}
+	if p.c.Kind == KindCapped && ch.Op == "insert" {
+		// After a copy or a restart this insert may have been applied, and its document pushed out since: written again, it would stand
+		// behind newer ones and push these out. What the source still has can only be at the destination, or yet to come; what it has
+		// not is not written.
+		next.doc, next.read, next.fresh = nil, true, false
+	}
 	if i, ok := p.place[key]; ok {
 		next.fresh = false
 		p.list[i] = next
