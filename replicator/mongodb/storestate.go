@@ -27,14 +27,18 @@ type storedState struct {
 	Phase       string             `bson:"phase"`
 	Paused      bool               `bson:"paused"`
 	Reason      string             `bson:"reason"`
+	Was         string             `bson:"was"`
 	Start       string             `bson:"start"`
 	Position    string             `bson:"position"`
 	Caught      string             `bson:"caught"`
+	Shared      bool               `bson:"shared"`
+	WasLive     bool               `bson:"was_live"`
 	Resync      bool               `bson:"resync"`
 	Copies      int                `bson:"copies"`
 	Collections []storedCollection `bson:"collections"`
 	Sessions    []bson.Raw         `bson:"sessions"`
 	Held        []storedHeld       `bson:"held"`
+	Delayed     []storedDelayed    `bson:"delayed"`
 	Totals      storedTotals       `bson:"totals"`
 	Updated     time.Time          `bson:"updated"`
 }
@@ -56,6 +60,13 @@ type storedHeld struct {
 	Seconds   int64      `bson:"seconds"`
 }
 
+type storedDelayed struct {
+	Op         string     `bson:"op"`
+	Collection storedName `bson:"ns"`
+	// Description is kept as bytes: an index may have keys that no stored document has.
+	Description []byte `bson:"description"`
+}
+
 type storedCollection struct {
 	UUID      string        `bson:"uuid"`
 	Source    storedName    `bson:"source"`
@@ -66,6 +77,8 @@ type storedCollection struct {
 	Documents int64         `bson:"documents"`
 	Bytes     int64         `bson:"bytes"`
 	Created   bool          `bson:"created"`
+	Seen      string        `bson:"seen"`
+	Serial    bool          `bson:"serial"`
 }
 
 type storedRange struct {
@@ -93,16 +106,19 @@ type storedTotals struct {
 func storedOf(s replicator.State) storedState {
 	out := storedState{
 		Route: s.Route, Version: storeVersion, Owner: s.Owner, Revision: s.Revision, Clean: s.Clean, Fingerprint: s.Fingerprint,
-		Source: storedIdentity(s.Source), Phase: string(s.Phase), Paused: s.Paused, Reason: shorten(s.Reason),
-		Start: s.Start.String(), Position: s.Position.String(), Caught: s.Caught.String(), Resync: s.Resync, Copies: s.Copies,
+		Source: storedIdentity(s.Source), Phase: string(s.Phase), Paused: s.Paused, Reason: shorten(s.Reason), Was: string(s.Was),
+		Start: s.Start.String(), Position: s.Position.String(), Caught: s.Caught.String(), Shared: s.Shared, WasLive: s.WasLive, Resync: s.Resync, Copies: s.Copies,
 		Sessions: s.Sessions, Totals: storedTotals(s.Totals), Updated: s.Updated.UTC(),
 	}
 	for _, h := range s.Held {
 		out.Held = append(out.Held, storedHeld{Namespace: storedName(h.Namespace), Index: h.Index, Seconds: h.Seconds})
 	}
+	for _, d := range s.Delayed {
+		out.Delayed = append(out.Delayed, storedDelayed{Op: d.Op, Collection: storedName(d.Collection), Description: d.Description})
+	}
 	for _, c := range s.Collections {
 		sc := storedCollection{UUID: c.UUID, Source: storedName(c.Source), Target: storedName(c.Target), Kind: string(c.Kind), Copied: c.Copied,
-			Documents: c.Documents, Bytes: c.Bytes, Created: c.Created}
+			Documents: c.Documents, Bytes: c.Bytes, Created: c.Created, Seen: record.Position{TS: c.Seen}.String(), Serial: c.Serial}
 		if c.Ranges != nil {
 			sc.Ranges = make([]storedRange, len(c.Ranges))
 		}
@@ -125,7 +141,7 @@ func (s storedState) state() (replicator.State, error) {
 	out := replicator.State{
 		Route: s.Route, Owner: s.Owner, Revision: s.Revision, Clean: s.Clean, Fingerprint: s.Fingerprint,
 		Source: replicator.Identity(s.Source), Phase: replicator.Phase(s.Phase), Paused: s.Paused, Reason: s.Reason,
-		Resync: s.Resync, Copies: s.Copies, Sessions: s.Sessions, Totals: replicator.Totals(s.Totals), Updated: s.Updated.UTC(),
+		Was: replicator.Phase(s.Was), Shared: s.Shared, WasLive: s.WasLive, Resync: s.Resync, Copies: s.Copies, Sessions: s.Sessions, Totals: replicator.Totals(s.Totals), Updated: s.Updated.UTC(),
 	}
 	for _, p := range []struct {
 		name, text string
@@ -140,6 +156,9 @@ func (s storedState) state() (replicator.State, error) {
 	for _, h := range s.Held {
 		out.Held = append(out.Held, replicator.Held{Namespace: record.Namespace(h.Namespace), Index: h.Index, Seconds: h.Seconds})
 	}
+	for _, d := range s.Delayed {
+		out.Delayed = append(out.Delayed, replicator.Delayed{Op: d.Op, Collection: record.Namespace(d.Collection), Description: d.Description})
+	}
 	for _, c := range s.Collections {
 		oc, err := c.collection()
 		if err != nil {
@@ -152,7 +171,12 @@ func (s storedState) state() (replicator.State, error) {
 
 func (c storedCollection) collection() (replicator.CollectionState, error) {
 	out := replicator.CollectionState{UUID: c.UUID, Source: record.Namespace(c.Source), Target: record.Namespace(c.Target),
-		Kind: replicator.CollectionKind(c.Kind), Copied: c.Copied, Documents: c.Documents, Bytes: c.Bytes, Created: c.Created}
+		Kind: replicator.CollectionKind(c.Kind), Copied: c.Copied, Documents: c.Documents, Bytes: c.Bytes, Created: c.Created, Serial: c.Serial}
+	seen, err := record.ParsePosition(c.Seen)
+	if err != nil {
+		return out, fmt.Errorf("field seen: %w", err)
+	}
+	out.Seen = seen.TS
 	if c.Ranges != nil {
 		out.Ranges = make([]replicator.Range, len(c.Ranges))
 	}
