@@ -1,6 +1,8 @@
 package replicator
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,18 +22,36 @@ func (l *Link) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look at the destination: %w", err)
 	}
+	if err := l.checkFilters(ctx); err != nil {
+		return err
+	}
 	s, err := l.store.Acquire(ctx, l.route, l.cfg.Owner, l.cfg.TakeOver)
 	if err != nil {
 		return err
 	}
-	resync := false
+	if err := l.take(ctx, s, source, target); err != nil {
+		if rerr := l.store.Release(ctx, s); rerr != nil {
+			l.log.Debug().Err(rerr).Msg("the route could not be released; its next holder waits for the lease")
+		}
+		return err
+	}
+	return l.save(ctx)
+}
+
+// take makes the stored state this process's.
+func (l *Link) take(ctx context.Context, s State, source, target Identity) error {
+	resync := l.cfg.Resync && s.Phase != ""
 	if err := l.check(s, source); err != nil {
 		if !l.cfg.Resync || errors.Is(err, ErrFinalized) {
-			return errors.Join(err, l.store.Release(ctx, s))
+			return err
 		}
-		resync = true
+	}
+	lost := s.Phase == PhaseLostHistory && !resync
+	if lost && l.cfg.OnLost != ResyncOnLost && !l.cfg.Stay {
+		return &LostError{Route: l.route, Err: errors.New(s.Reason)}
 	}
 	// What a process before this one has still in progress must not overwrite what this one writes.
+	var err error
 	if s.Sessions, err = l.target.Fence(ctx, s.Sessions, l.sessions()); err != nil {
 		return fmt.Errorf("fence off the process that ran the route before: %w", err)
 	}
@@ -42,29 +62,51 @@ func (l *Link) begin(ctx context.Context) error {
 	if s.Phase == "" {
 		s.Phase, s.Copies = PhaseCopying, 1
 		s.Resync = l.cfg.Existing == MergeExisting
-	} else if l.cfg.Resync {
-		resync = true
 	}
 	if s.Phase == PhaseFailed {
-		s.Phase, s.Reason = s.Was, ""
+		s.Phase, s.Reason = cmp.Or(s.Was, PhaseCopying), ""
 	}
+	recopied := lost && l.cfg.OnLost == ResyncOnLost
 	s.Route, s.Clean = l.route, false
 	s.Fingerprint, s.Source, s.Shared = l.set.Fingerprint(), source, l.cfg.Shared
 	s.Paused = s.Paused || l.cfg.Paused
 	l.set1(func() {
-		l.state, l.resync, l.unsaved = s, resync, true
+		l.state, l.resync, l.unsaved = s, resync || recopied, true
 		l.finalize = l.cfg.Until == UntilFinalized
+		l.view.recopied = l.view.recopied || recopied
 		l.view.source, l.view.target, l.view.letters = source, target, letters
 		l.view.read, l.view.applied, l.view.saved = s.Position, s.Position, s.Position
 	})
-	if s.Phase == PhaseLostHistory && !resync {
-		if l.cfg.OnLost == ResyncOnLost {
-			l.set1(func() { l.resync, l.view.recopied = true, true })
-		} else if !l.cfg.Stay {
-			return &LostError{Route: l.route, Err: errors.New(s.Reason)}
+	return nil
+}
+
+// checkFilters lets the source judge the filters before anything is written: a query that it refuses would otherwise end the route
+// in the middle.
+func (l *Link) checkFilters(ctx context.Context) error {
+	if !l.set.Filtered() {
+		return nil
+	}
+	found, err := l.source.Collections(ctx, l.set)
+	if err != nil {
+		return fmt.Errorf("list the source's collections: %w", err)
+	}
+	for _, f := range l.cfg.Scope.Filters {
+		// A query may be right for one collection only, by its indexes or collation; where there is none yet any name does.
+		ns := record.Namespace{DB: l.set.Database(), Coll: "capstan.filter"}
+		if ns.DB == "" {
+			ns.DB = "test"
+		}
+		for _, c := range found {
+			if c.Kind != KindView && bytes.Equal(l.set.Filter(c.Name), f.Query) {
+				ns = c.Name
+				break
+			}
+		}
+		if err := l.source.Check(ctx, ns, f.Query); err != nil {
+			return err
 		}
 	}
-	return l.save(ctx)
+	return nil
 }
 
 // sessions returns how many sessions write: one per applier or reader, and one for conflicts.
@@ -76,8 +118,8 @@ func (l *Link) resolver() int { return l.sessions() - 1 }
 // check refuses a state that is none of this route's.
 func (l *Link) check(s State, source Identity) error {
 	switch {
-	case s.Phase == "":
-		return nil
+	case s.Phase == "", s.Copies <= 1 && s.Start.IsZero() && len(s.Collections) == 0:
+		return nil // nothing was begun under the name: what was wrong with it has been mended
 	case s.Phase == PhaseFinalized:
 		return fmt.Errorf("route %q: %w: give the new one another name", l.route, ErrFinalized)
 	case s.Fingerprint != l.set.Fingerprint():
@@ -202,6 +244,7 @@ func (l *Link) clear(ctx context.Context, list, old []CollectionState, existing 
 		if err := l.target.Drop(ctx, ns); err != nil {
 			return fmt.Errorf("drop %s: %w", ns, err)
 		}
+		l.set1(func() { l.release(ns) })
 		return nil
 	}
 	for _, o := range old {

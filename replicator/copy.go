@@ -197,7 +197,9 @@ func (w *copying) prepare(ctx context.Context, i int, c CollectionState, d Colle
 func (l *Link) create(ctx context.Context, c CollectionState, d Collection, phase IndexPhase) error {
 	d.Name = c.Target
 	held, notes, err := l.target.Create(ctx, d, CreateOptions{HoldTTL: !l.cfg.KeepTTL, Secondary: phase})
-	if err != nil {
+	// It makes the unique indexes in each of its phases: what an earlier one could not make is made now, or delayed again.
+	l.punctual(c.Target, nil)
+	if err = l.delay(err); err != nil {
 		return fmt.Errorf("create %s at the destination: %w", c.Target, err)
 	}
 	l.hold(held)
@@ -305,27 +307,4 @@ func (l *Link) viewOptions(view record.Namespace, options bson.Raw) (bson.Raw, s
 		return nil, fmt.Sprintf("view %s: %v", view, err)
 	}
 	return renamed, note
-}
-
-// hold remembers TTL indexes that are held back.
-func (l *Link) hold(held []Held) {
-	if len(held) == 0 {
-		return
-	}
-	l.set1(func() {
-		for _, h := range held {
-			at := -1
-			for i, old := range l.state.Held {
-				if old.Namespace == h.Namespace && old.Index == h.Index {
-					at = i
-				}
-			}
-			if at < 0 {
-				l.state.Held = append(l.state.Held, h)
-			} else {
-				l.state.Held[at] = h
-			}
-		}
-		l.unsaved = true
-	})
 }

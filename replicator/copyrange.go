@@ -45,7 +45,7 @@ func (l *Link) copyRange(ctx context.Context, worker int, t task, c CollectionSt
 }
 
 func (l *Link) readRange(ctx context.Context, c CollectionState, d Collection, r Range, windows chan<- Window) error {
-	filter := l.set.Filter(d.Name)
+	filter := l.set.Filter(c.Source)
 	for !r.Done {
 		w, err := l.source.Window(ctx, d, r, l.cfg.Window, filter, c.Seen)
 		if errors.Is(err, ErrGone) {

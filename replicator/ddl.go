@@ -122,10 +122,9 @@ func (l *Link) forget(ctx context.Context, c CollectionState) error {
 	}
 	l.set1(func() {
 		l.state.Collections = slices.DeleteFunc(l.state.Collections, func(o CollectionState) bool { return o.identity() == c.identity() })
-		l.state.Held = slices.DeleteFunc(l.state.Held, func(h Held) bool { return h.Namespace == c.Target })
-		l.unsaved = true
+		l.release(c.Target)
 	})
-	return nil
+	return l.readdress(ctx, c.Source, nil)
 }
 
 // renamed follows a rename: within the route, out of it, or into it.
@@ -148,13 +147,13 @@ func (l *Link) renamed(ctx context.Context, ch *record.Change) error {
 		l.note(fmt.Sprintf("%s was renamed to %s, which takes no part: it is dropped at the destination", c.Source, ch.To))
 		return l.forget(ctx, c)
 	case !known:
-		return l.adopt(ctx, ch.To, ch.UUID)
+		return l.adopt(ctx, ch.To, ch.UUID, ch.Time)
 	case string(l.set.Filter(c.Source)) != string(l.set.Filter(ch.To)):
 		// Other documents take part under the new name.
 		if err := l.forget(ctx, c); err != nil {
 			return err
 		}
-		return l.adopt(ctx, ch.To, ch.UUID)
+		return l.adopt(ctx, ch.To, ch.UUID, ch.Time)
 	}
 	to := l.set.Target(ch.To)
 	if to != c.Target {
@@ -165,37 +164,34 @@ func (l *Link) renamed(ctx context.Context, ch *record.Change) error {
 			return err
 		}
 	}
+	if err := l.readdress(ctx, c.Source, &ch.To); err != nil {
+		return err
+	}
 	l.set1(func() {
 		for i := range l.state.Collections {
 			if o := &l.state.Collections[i]; o.UUID == c.UUID {
 				o.Source, o.Target, o.Seen = ch.To, to, ch.Time
 			}
 		}
-		for i := range l.state.Held {
-			if l.state.Held[i].Namespace == c.Target {
-				l.state.Held[i].Namespace = to
-			}
-		}
+		l.moveIndexes(c.Target, to)
 		l.unsaved = true
 	})
 	return nil
 }
 
-// adopt copies a collection that has become part of the route, as it is now.
-func (l *Link) adopt(ctx context.Context, ns record.Namespace, uuid string) error {
-	clock, err := l.source.Clock(ctx, record.Position{})
-	if err != nil {
-		return fmt.Errorf("read the source's clock: %w", err)
-	}
+// adopt copies a collection that has become part of the route by a rename at that time. It goes by the name that it got then,
+// as others may still have its later names here: further renames come in their turn.
+func (l *Link) adopt(ctx context.Context, ns record.Namespace, uuid string, at record.Timestamp) error {
 	found, err := l.source.Collections(ctx, l.set)
 	if err != nil {
 		return fmt.Errorf("list the source's collections: %w", err)
 	}
 	i := slices.IndexFunc(found, func(c Collection) bool { return c.UUID == uuid })
 	if i < 0 {
-		return nil // renamed again or dropped: the changes say so in their turn
+		return nil // renamed out again or dropped: the changes say so in their turn
 	}
-	c := l.entry(found[i], clock.Head)
+	found[i].Name = ns
+	c := l.entry(found[i], at)
 	if c.Kind == KindTimeseries {
 		return nil
 	}
@@ -226,12 +222,15 @@ func (l *Link) modified(ctx context.Context, ch *record.Change) error {
 			return nil
 		}
 	}
+	if ch.Op == "dropIndexes" {
+		l.unindexed(c.Target, description)
+	}
 	return l.change(ctx, DDL{Op: ch.Op, Collection: c.Target, Description: description, Change: ch})
 }
 
 func (l *Link) change(ctx context.Context, d DDL) error {
 	held, notes, err := l.target.Change(ctx, d, !l.cfg.KeepTTL)
-	if err != nil {
+	if err = l.delay(err); err != nil {
 		return fmt.Errorf("%s %s at the destination: %w", d.Op, d.Collection, err)
 	}
 	l.hold(held)

@@ -182,13 +182,20 @@ func (l *Link) arrived(ctx context.Context) error {
 		return l.conclude(ctx)
 	}
 	if l.cfg.Until == UntilLive {
+		l.set1(func() { l.view.lateWait = 0 })
+		if err := l.catchUpIndexes(ctx, false); err != nil {
+			return err
+		}
 		return errReached
 	}
-	return nil
+	return l.catchUpIndexes(ctx, false)
 }
 
 // conclude gives TTL indexes their expiry back and ends the route.
 func (l *Link) conclude(ctx context.Context) error {
+	if err := l.catchUpIndexes(ctx, true); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	held := l.state.Held
 	l.mu.Unlock()

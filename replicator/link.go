@@ -143,6 +143,10 @@ func (l *Link) Run(ctx context.Context) error {
 		if outer.Err() != nil {
 			return nil
 		}
+		if errors.As(err, new(*LostError)) {
+			l.showFor(PhaseLostHistory, err.Error())
+			return err
+		}
 		return l.failed(err)
 	}
 	var group errgroup.Group

@@ -2,6 +2,7 @@ package replicator
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -108,6 +109,8 @@ type Source interface {
 	Identity(ctx context.Context) (Identity, error)
 	// Collections returns what exists of the set, with options, indexes and estimates, views and time-series collections too.
 	Collections(ctx context.Context, set *scope.Set) ([]Collection, error)
+	// Check refuses a filter that the server does not understand, or cannot use, on the documents of ns, which need not exist.
+	Check(ctx context.Context, ns record.Namespace, filter bson.Raw) error
 	// Split cuts c into at most n ranges that together hold every document, whatever the types of _id. A capped collection is one range.
 	Split(ctx context.Context, c Collection, n int) ([]Range, error)
 	// Window reads on in a range: it looks at about limit documents, and returns those that match filter (nil: all). What it
@@ -197,6 +200,30 @@ type Held struct {
 	Seconds int64 `bson:"seconds"`
 }
 
+// Delayed is a change of a collection that the destination cannot make at present: a unique index while documents have equal values,
+// as some of them are newer than the change and others are not yet.
+type Delayed struct {
+	// Op, Collection and Description are those of a DDL; of several indexes only those are described that are not there yet.
+	Op          string
+	Collection  record.Namespace
+	Description bson.Raw
+}
+
+// DelayedError is what Target.Create and Target.Change return when Delayed is all that they could not do: their held and notes
+// count, and Change is to be called again later with the same Op, Collection and Description.
+type DelayedError struct {
+	Delayed Delayed
+	// Err is the server's reason.
+	Err error
+}
+
+func (e *DelayedError) Error() string {
+	return fmt.Sprintf("%s of %s is not possible at present: %v", e.Delayed.Op, e.Delayed.Collection, e.Err)
+}
+
+// Unwrap returns the server's reason.
+func (e *DelayedError) Unwrap() error { return e.Err }
+
 // Target writes to one deployment. Safe for concurrent use, except that calls of Apply with the same worker follow one
 // another. Every write goes through package failover: elections, freezes and cuts slow it down, and its error is final, for now
 // or for good. All names are the destination's.
@@ -205,7 +232,7 @@ type Target interface {
 	// Describe returns what exists of the given names.
 	Describe(ctx context.Context, names []record.Namespace) ([]Collection, error)
 	// Create makes the collection or view c, or leaves it if it exists with the same options, and its indexes. notes say what a person
-	// should know (a TTL index held back, an option that differs).
+	// should know (a TTL index held back, an option that differs). A *DelayedError is no failure: see there.
 	Create(ctx context.Context, c Collection, o CreateOptions) (held []Held, notes []string, err error)
 	// Insert writes documents of the copy, which are not there unless an earlier run wrote them: what is there is replaced. With
 	// ordered they are written one after the other in their order (capped collections).
@@ -215,7 +242,8 @@ type Target interface {
 	Apply(ctx context.Context, worker int, ns record.Namespace, ops []Op, ordered bool) ([]Refusal, error)
 	// IDs returns the _ids in (from, to] in the order of the index, at most limit, for comparing a window.
 	IDs(ctx context.Context, ns record.Namespace, from, to record.ID, limit int) ([]bson.RawValue, error)
-	// Change applies a DDL idempotently: what is so already is success. With holdTTL expiry is held back.
+	// Change applies a DDL idempotently: what is so already is success. With holdTTL expiry is held back; a Held with Seconds below 0
+	// says that the expiry is none any more. A *DelayedError is no failure: see there.
 	Change(ctx context.Context, d DDL, holdTTL bool) (held []Held, notes []string, err error)
 	// Drop removes a collection or view; none is success.
 	Drop(ctx context.Context, ns record.Namespace) error

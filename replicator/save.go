@@ -45,7 +45,7 @@ func (s State) clone() State {
 	for i := range s.Collections {
 		s.Collections[i].Ranges = slices.Clone(s.Collections[i].Ranges)
 	}
-	s.Held = slices.Clone(s.Held)
+	s.Held, s.Delayed = slices.Clone(s.Held), slices.Clone(s.Delayed)
 	return s
 }
 

@@ -67,6 +67,8 @@ type State struct {
 	Sessions []bson.Raw
 	// Held are the TTL indexes that are held back.
 	Held []Held
+	// Delayed are changes of collections that the destination could not make yet, in their order.
+	Delayed []Delayed
 	// Totals are counted over all runs.
 	Totals Totals
 	// Updated is when it was stored, by the holder's clock.

@@ -26,6 +26,8 @@ type view struct {
 	letters              int64
 	recopied             bool // this run has begun the copy again by itself
 	notes                []string
+	lateAt               time.Time     // when delayed changes were tried last
+	lateWait             time.Duration // how long it is until they are tried again
 	rate                 rate
 }
 
@@ -86,6 +88,9 @@ func (l *Link) Status() Status {
 	}
 	if v.clockErr != "" {
 		st.Notes = append(st.Notes, "the source's clock cannot be read: "+v.clockErr)
+	}
+	for _, d := range s.Delayed {
+		st.Notes = append(st.Notes, fmt.Sprintf("%s: %s %v waits until no two documents of the destination have equal values; it is tried again", d.Collection, d.Op, d.Description))
 	}
 	l.lag(&st)
 	return st

@@ -2,10 +2,12 @@ package mongodb
 
 import (
 	"context"
+	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
@@ -15,6 +17,22 @@ const (
 	// fetchBytes bounds the _ids of one command.
 	fetchBytes = 4 << 20
 )
+
+// Check implements replicator.Source. It asks as the copy does: a filter stands inside an $and, and the index on _id is prescribed, so that
+// nearness and text search are refused too.
+func (s *Source) Check(ctx context.Context, ns record.Namespace, filter bson.Raw) error {
+	_, err := s.command(ctx, ns.DB, ns.String(), bson.D{{Key: "explain", Value: bson.D{
+		{Key: "find", Value: ns.Coll}, {Key: "filter", Value: bson.D{{Key: "$and", Value: bson.A{filter}}}}, {Key: "hint", Value: byID},
+	}}, {Key: "verbosity", Value: "queryPlanner"}})
+	c := mongoerr.Classify(err)
+	switch {
+	case err == nil, mongoerr.IsUnauthorized(err):
+		return nil // who may not read here is told so by the copy
+	case c.Code != 0 && c.Read == mongoerr.ReadStop:
+		return fmt.Errorf("the source refuses the filter %v on the documents of %s: correct the query (nearness and text search cannot filter a route): %w", filter, ns, err)
+	}
+	return fmt.Errorf("check the filter on the documents of %s: %w", ns, err)
+}
 
 // Fetch implements replicator.Source. It returns a document once, also if ids name it twice by numbers of
 // different types.

@@ -38,6 +38,7 @@ type storedState struct {
 	Collections []storedCollection `bson:"collections"`
 	Sessions    []bson.Raw         `bson:"sessions"`
 	Held        []storedHeld       `bson:"held"`
+	Delayed     []storedDelayed    `bson:"delayed"`
 	Totals      storedTotals       `bson:"totals"`
 	Updated     time.Time          `bson:"updated"`
 }
@@ -57,6 +58,13 @@ type storedHeld struct {
 	Namespace storedName `bson:"ns"`
 	Index     string     `bson:"index"`
 	Seconds   int64      `bson:"seconds"`
+}
+
+type storedDelayed struct {
+	Op         string     `bson:"op"`
+	Collection storedName `bson:"ns"`
+	// Description is kept as bytes: an index may have keys that no stored document has.
+	Description []byte `bson:"description"`
 }
 
 type storedCollection struct {
@@ -106,6 +114,9 @@ func storedOf(s replicator.State) storedState {
 	for _, h := range s.Held {
 		out.Held = append(out.Held, storedHeld{Namespace: storedName(h.Namespace), Index: h.Index, Seconds: h.Seconds})
 	}
+	for _, d := range s.Delayed {
+		out.Delayed = append(out.Delayed, storedDelayed{Op: d.Op, Collection: storedName(d.Collection), Description: d.Description})
+	}
 	for _, c := range s.Collections {
 		sc := storedCollection{UUID: c.UUID, Source: storedName(c.Source), Target: storedName(c.Target), Kind: string(c.Kind), Copied: c.Copied,
 			Documents: c.Documents, Bytes: c.Bytes, Created: c.Created,
@@ -147,6 +158,9 @@ func (s storedState) state() (replicator.State, error) {
 	}
 	for _, h := range s.Held {
 		out.Held = append(out.Held, replicator.Held{Namespace: record.Namespace(h.Namespace), Index: h.Index, Seconds: h.Seconds})
+	}
+	for _, d := range s.Delayed {
+		out.Delayed = append(out.Delayed, replicator.Delayed{Op: d.Op, Collection: record.Namespace(d.Collection), Description: d.Description})
 	}
 	for _, c := range s.Collections {
 		oc, err := c.collection()

@@ -158,7 +158,7 @@ func (t *Target) modify(ctx context.Context, d replicator.DDL, hold bool) (held 
 	case mongoerr.IsNotFound(err), mongoerr.IsIndexNotFound(err):
 		return nil, []string{fmt.Sprintf("%s: a change of its options came too late, as it or its index is gone: %v", d.Collection, err)}, nil
 	case mongoerr.CannotConvertIndex(err):
-		return held, []string{fmt.Sprintf("%s: an index was not made unique, as documents at the destination have equal values at the moment: %v", d.Collection, err)}, nil
+		return held, nil, &replicator.DelayedError{Delayed: replicator.Delayed{Op: d.Op, Collection: d.Collection, Description: d.Description}, Err: err}
 	case mongoerr.Classify(err).Write == mongoerr.WriteStop && mongoerr.IsBadOption(err):
 		return held, []string{fmt.Sprintf("%s: the destination refuses a change of its options: %v", d.Collection, err)}, nil
 	}

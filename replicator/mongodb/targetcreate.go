@@ -3,6 +3,7 @@ package mongodb
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -195,18 +196,21 @@ func shown(v []byte) string {
 	return bson.RawValue{Type: bson.Type(v[0]), Value: v[1:]}.String()
 }
 
-// createIndexes makes indexes one by one, so that one that is not possible does not keep the others from being made.
+// createIndexes makes indexes one by one, so that one that is not possible does not keep the others from being made. Those that equal
+// values are in the way of are in a *replicator.DelayedError.
 func (t *Target) createIndexes(ctx context.Context, ns record.Namespace, specs []bson.Raw, hold bool) (held []replicator.Held, notes []string, err error) {
 	_, set, err := t.connected(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, spec := range specs {
-		name, _ := spec.Lookup("name").StringValueOK()
-		if name == "_id_" || truthy(spec, "clustered") {
+	var later bson.A
+	var reason error
+	for _, whole := range specs {
+		name, _ := whole.Lookup("name").StringValueOK()
+		if name == "_id_" || truthy(whole, "clustered") {
 			continue // made with the collection
 		}
-		spec, seconds := indexSpec(spec, hold)
+		spec, seconds := indexSpec(whole, hold)
 		cmd := bson.D{{Key: "createIndexes", Value: ns.Coll}, {Key: "indexes", Value: bson.A{spec}}}
 		if set {
 			cmd = append(cmd, bson.E{Key: "commitQuorum", Value: "majority"}) // not all members: one may be down
@@ -224,7 +228,7 @@ func (t *Target) createIndexes(ctx context.Context, ns record.Namespace, specs [
 			notes = append(notes, fmt.Sprintf("%s: index %s was not made, as another one is in its way: %v", ns, name, err))
 			continue
 		case mongoerr.Classify(err).Write == mongoerr.WriteDuplicate:
-			notes = append(notes, fmt.Sprintf("%s: unique index %s was not made, as documents at the destination have equal values at the moment: %v", ns, name, err))
+			later, reason = append(later, whole), errors.Join(reason, err)
 			continue
 		default:
 			return held, notes, fmt.Errorf("create index %s of %s: %w", name, ns, explain(err))
@@ -234,7 +238,14 @@ func (t *Target) createIndexes(ctx context.Context, ns record.Namespace, specs [
 			notes = append(notes, fmt.Sprintf("%s: index %s expires documents after %d s; this is held back until the route is finalized", ns, name, seconds))
 		}
 	}
-	return held, notes, nil
+	if len(later) == 0 {
+		return held, notes, nil
+	}
+	description, err := bson.Marshal(bson.D{{Key: "indexes", Value: later}})
+	if err != nil {
+		return held, notes, fmt.Errorf("create indexes of %s: %w", ns, err)
+	}
+	return held, notes, &replicator.DelayedError{Delayed: replicator.Delayed{Op: "createIndexes", Collection: ns, Description: description}, Err: reason}
 }
 
 func expiryOf(spec bson.D) (seconds int64, ok bool) {
