@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -147,7 +148,7 @@ func (w *world) lose(r *runningLink) {
 	mu.Unlock()
 }
 
-// TestTheCheckpointDoesNotPassARefusedDocument: trap 3.8. A route that may set nothing aside ends before the checkpoint passes it.
+// TestTheCheckpointDoesNotPassARefusedDocument: traps 3.5 (other workers have succeeded meanwhile) and 3.8. A route that may set nothing aside ends before the checkpoint passes it.
 func TestTheCheckpointDoesNotPassARefusedDocument(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, replicator.Config{MaxLetters: -1})
@@ -306,5 +307,31 @@ func (w *statusWatch) look(s replicator.Status) {
 	}
 	if w.checkpoint.Compare(w.applied) > 0 || w.applied.Compare(w.read) > 0 {
 		w.t.Errorf("checkpoint %v, applied %v, read %v", w.checkpoint, w.applied, w.read)
+	}
+}
+
+// TestTheLargestDocumentsGoThroughTheRoute: trap 3.21. Documents as large as a server stores, whose events are larger than a reply: by the copy, an insert,
+// and an update that gives up one large field for another.
+func TestTheLargestDocumentsGoThroughTheRoute(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, replicator.Config{})
+	const most = 16 << 20
+	large := func(id, field string) bson.Raw {
+		rest := most - len(raw(t, d("_id", id, field, "")))
+		return raw(t, d("_id", id, field, strings.Repeat("x", rest)))
+	}
+	longID := strings.Repeat("i", 1<<20)
+	w.insert("a", large("copied", "x"))
+	r := w.start()
+	r.phase(replicator.PhaseLive)
+	w.insert("a", large("inserted", "x"))
+	w.insert("b", large(longID, "x")) // the event has the _id twice
+	w.equal("a", "b")
+	w.update("a", "copied", d("$unset", d("x", 1), "$set", d("y", strings.Repeat("y", most-1000))))
+	w.update("b", longID, d("$unset", d("x", 1), "$set", d("y", strings.Repeat("y", most-1<<20-1000))))
+	w.insert("a", d("_id", "after"))
+	w.equal("a", "b")
+	if s := r.Status(); s.Letters != 0 {
+		t.Errorf("%d dead letters", s.Letters)
 	}
 }
