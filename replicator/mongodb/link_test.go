@@ -177,14 +177,22 @@ func (w *world) difference(coll string, keep func(bson.Raw) bool) string {
 	for i := range max(len(a), len(b)) {
 		switch {
 		case i >= len(a):
-			return fmt.Sprintf("%s: %d and %d documents; the destination alone has %v", coll, len(a), len(b), b[i])
+			return fmt.Sprintf("%s: %d and %d documents; the destination alone has %s", coll, len(a), len(b), brief(b[i]))
 		case i >= len(b):
-			return fmt.Sprintf("%s: %d and %d documents; the source alone has %v", coll, len(a), len(b), a[i])
+			return fmt.Sprintf("%s: %d and %d documents; the source alone has %s", coll, len(a), len(b), brief(a[i]))
 		case !bytes.Equal(a[i], b[i]):
-			return fmt.Sprintf("%s: source %v, destination %v", coll, a[i], b[i])
+			return fmt.Sprintf("%s: source %s, destination %s", coll, brief(a[i]), brief(b[i]))
 		}
 	}
 	return ""
+}
+
+// brief shows a document, or of a large one its size.
+func brief(doc bson.Raw) string {
+	if len(doc) > 10_000 {
+		return fmt.Sprintf("a document of %d bytes", len(doc))
+	}
+	return doc.String()
 }
 
 // equal waits until both sides of collections are equal.

@@ -75,7 +75,7 @@ func (s side) fault(ctx context.Context, name string) error {
 	last := func() { // longer than an election takes
 		select {
 		case <-ctx.Done():
-		case <-time.After(2500 * time.Millisecond):
+		case <-time.After(2 * time.Second):
 		}
 	}
 	switch name {
