@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/seed-12ef14e5/capstan/experiment"
 	"github.com/seed-12ef14e5/capstan/experiment/outage"
+	"github.com/seed-12ef14e5/capstan/experiment/replication"
 	"github.com/seed-12ef14e5/capstan/internal/mongotest"
 )
 
@@ -37,6 +39,9 @@ func TestTheReadmeQuotesWhatItSaysItQuotes(t *testing.T) {
 	}
 	if dir := filepath.Join("..", "results", "failover"); exists(dir) {
 		quotes["failover"] = outages(t, dir)
+	}
+	if dir := filepath.Join("..", "results", "replicate"); exists(dir) {
+		quotes["replicate"] = replicas(t, dir)
 	}
 	for name, quote := range quotes {
 		begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
@@ -91,6 +96,23 @@ func outages(t *testing.T, dir string) string {
 		}
 	}
 	return table
+}
+
+// replicas returns the figures of replication and what its random runs amount to, as far as they have been made.
+func replicas(t *testing.T, dir string) string {
+	t.Helper()
+	var parts []string
+	if run, err := replication.ReadFigures(dir); err == nil {
+		parts = append(parts, run.Table(), "![lag of every ten seconds](results/replicate/lag.png)\n")
+	} else if !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if run, err := replication.ReadSeeds(dir); err == nil {
+		parts = append(parts, "Random runs under faults:\n\n"+run.SeedsTable())
+	} else if !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return strings.Join(parts, "\n")
 }
 
 func exists(dir string) bool {

@@ -103,6 +103,12 @@ func (l *Link) collect(records []record.Record, ops map[string]int) (parts []*co
 
 func (p *collected) add(key string, ch *record.Change) {
 	next := pending{key: key, id: ch.Key, doc: ch.Document, read: ch.Op == "update", fresh: ch.Op == "insert"}
+	if p.c.Kind == KindCapped && ch.Op == "insert" {
+		// After a copy or a restart this insert may have been applied, and its document pushed out since: written again, it would stand
+		// behind newer ones and push these out. What the source still has can only be at the destination, or yet to come; what it has
+		// not is not written.
+		next.doc, next.read, next.fresh = nil, true, false
+	}
 	if i, ok := p.place[key]; ok {
 		next.fresh = false
 		p.list[i] = next
@@ -136,25 +142,42 @@ func (l *Link) find(is func(*CollectionState) bool) (CollectionState, bool) {
 	return CollectionState{}, false
 }
 
-// applyCollection writes what a batch makes of one collection, in pieces whose present versions fit into memory.
+// applyCollection writes what a batch makes of one collection, in pieces whose present versions fit into memory. One piece is read
+// while the one before is written: what is read too early is at least as new as its change all the same.
 func (l *Link) applyCollection(ctx context.Context, p *collected, at record.Position) error {
 	filter := l.set.Filter(p.c.Source)
 	l.sift(p, filter)
-	for rest := p.list; len(rest) > 0; {
-		n := l.sizes.fit(p.c, rest)
-		err := l.readPresent(ctx, p.c, rest[:n], filter, at.TS)
-		if errors.Is(err, ErrGone) {
-			return nil // its drop follows, and removes all of it
+	pieces := make(chan []pending) // unbuffered: one piece ahead
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer close(pieces)
+		for rest := p.list; len(rest) > 0; {
+			n := l.sizes.fit(p.c, rest)
+			if err := l.readPresent(ctx, p.c, rest[:n], filter, at.TS); err != nil {
+				return fmt.Errorf("read %s: %w", p.c.Source, err)
+			}
+			select {
+			case pieces <- rest[:n]:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			rest = rest[n:]
 		}
-		if err != nil {
-			return fmt.Errorf("read %s: %w", p.c.Source, err)
+		return nil
+	})
+	group.Go(func() error {
+		for list := range pieces {
+			if err := l.writeAll(ctx, p.c, list, at); err != nil {
+				return err
+			}
 		}
-		if err := l.writeAll(ctx, p.c, rest[:n], at); err != nil {
-			return err
-		}
-		rest = rest[n:]
+		return nil
+	})
+	err := group.Wait()
+	if errors.Is(err, ErrGone) {
+		return nil // its drop follows, and removes all of it
 	}
-	return nil
+	return err
 }
 
 // writeAll writes documents side by side, each document by the worker that its key belongs to, and settles what was refused when all
@@ -268,7 +291,7 @@ func (p *pending) op(c CollectionState) (Op, bool) {
 
 const (
 	// readBytes bounds about how many bytes of documents are read at once to apply updates, readMost how many documents.
-	readBytes = 32 << 20
+	readBytes = 16 << 20
 	readMost  = 1000
 	// readFirst is how many are read at once while nothing is known of a collection's documents.
 	readFirst = 64

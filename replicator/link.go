@@ -64,9 +64,8 @@ func (e *FailedError) Error() string { return fmt.Sprintf("route %q failed: %v",
 // Unwrap returns the reason.
 func (e *FailedError) Unwrap() error { return e.Err }
 
-// Link replicates one source to one destination. I6: nothing of it is shared with the links of other destinations, neither reader, queue,
-// appliers nor checkpoint, so a destination that is slow or dead delays no other. Status and the control methods are safe for concurrent use; Run is called
-// once.
+// Link replicates one source to one destination: a route with several destinations has a Link for each, and none waits for another
+// (I6). Status and the control methods are safe for concurrent use; Run is called once.
 type Link struct {
 	route    string
 	source   Source

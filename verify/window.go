@@ -243,7 +243,7 @@ func (sc *scanner) read(ctx context.Context, s *side, lo, hi bson.RawValue) (pag
 	return s.page(ctx, &sc.p.target, nil, lo, hi, sc.limit)
 }
 
-// compare finds the documents that differ. Mostly it is one comparison of two stretches of memory.
+// compare finds the documents that differ (I9). Mostly it is one comparison of two stretches of memory.
 func (w *window) compare() {
 	s, t := w.source.docs, w.target.docs
 	w.scanned = max(w.scanned, int64(len(s)))

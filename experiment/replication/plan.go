@@ -55,7 +55,8 @@ func PlanOf(seed uint64, length time.Duration) Plan {
 	// capstan: the first time early, when it copies, then anywhere.
 	p.Hits = append(p.Hits, Hit{At: 30*time.Millisecond + time.Duration(r.IntN(700))*time.Millisecond, Side: Capstan, Fault: "kill"})
 	for range r.IntN(3) {
-		p.Hits = append(p.Hits, Hit{At: moment(0.15, 1), Side: Capstan, Fault: "kill"})
+		// Also behind the end of the workload: a route under load may still be catching up then.
+		p.Hits = append(p.Hits, Hit{At: moment(0.15, 1.3), Side: Capstan, Fault: "kill"})
 	}
 	for _, side := range []Side{Source, Target} {
 		for range r.IntN(3) { // none on either side now and then

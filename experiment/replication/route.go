@@ -50,7 +50,7 @@ func (p Program) path() (string, error) {
 	return self, nil
 }
 
-// Capstan is `capstan replicate` by the given program ("" is the one that runs this), with more arguments.
+// CapstanProgram is `capstan replicate` by the given program ("" is the one that runs this), with more arguments.
 func CapstanProgram(path string, more ...string) Program {
 	return Program{
 		Path: path,

@@ -28,11 +28,11 @@ type storedState struct {
 	Paused      bool               `bson:"paused"`
 	Reason      string             `bson:"reason"`
 	Was         string             `bson:"was"`
+	WasLive     bool               `bson:"was_live"`
+	Shared      bool               `bson:"shared"`
 	Start       string             `bson:"start"`
 	Position    string             `bson:"position"`
 	Caught      string             `bson:"caught"`
-	Shared      bool               `bson:"shared"`
-	WasLive     bool               `bson:"was_live"`
 	Resync      bool               `bson:"resync"`
 	Copies      int                `bson:"copies"`
 	Collections []storedCollection `bson:"collections"`
@@ -68,17 +68,17 @@ type storedDelayed struct {
 }
 
 type storedCollection struct {
-	UUID      string        `bson:"uuid"`
-	Source    storedName    `bson:"source"`
-	Target    storedName    `bson:"target"`
-	Kind      string        `bson:"kind"`
-	Ranges    []storedRange `bson:"ranges"` // null before the copy
-	Copied    bool          `bson:"copied"`
-	Documents int64         `bson:"documents"`
-	Bytes     int64         `bson:"bytes"`
-	Created   bool          `bson:"created"`
-	Seen      string        `bson:"seen"`
-	Serial    bool          `bson:"serial"`
+	UUID      string         `bson:"uuid"`
+	Source    storedName     `bson:"source"`
+	Target    storedName     `bson:"target"`
+	Kind      string         `bson:"kind"`
+	Ranges    []storedRange  `bson:"ranges"` // null before the copy
+	Copied    bool           `bson:"copied"`
+	Documents int64          `bson:"documents"`
+	Bytes     int64          `bson:"bytes"`
+	Created   bool           `bson:"created"`
+	Serial    bool           `bson:"serial"`
+	Seen      bson.Timestamp `bson:"seen"`
 }
 
 type storedRange struct {
@@ -106,8 +106,9 @@ type storedTotals struct {
 func storedOf(s replicator.State) storedState {
 	out := storedState{
 		Route: s.Route, Version: storeVersion, Owner: s.Owner, Revision: s.Revision, Clean: s.Clean, Fingerprint: s.Fingerprint,
-		Source: storedIdentity(s.Source), Phase: string(s.Phase), Paused: s.Paused, Reason: shorten(s.Reason), Was: string(s.Was),
-		Start: s.Start.String(), Position: s.Position.String(), Caught: s.Caught.String(), Shared: s.Shared, WasLive: s.WasLive, Resync: s.Resync, Copies: s.Copies,
+		Source: storedIdentity(s.Source), Phase: string(s.Phase), Paused: s.Paused, Reason: shorten(s.Reason),
+		Was: string(s.Was), WasLive: s.WasLive, Shared: s.Shared,
+		Start: s.Start.String(), Position: s.Position.String(), Caught: s.Caught.String(), Resync: s.Resync, Copies: s.Copies,
 		Sessions: s.Sessions, Totals: storedTotals(s.Totals), Updated: s.Updated.UTC(),
 	}
 	for _, h := range s.Held {
@@ -118,7 +119,8 @@ func storedOf(s replicator.State) storedState {
 	}
 	for _, c := range s.Collections {
 		sc := storedCollection{UUID: c.UUID, Source: storedName(c.Source), Target: storedName(c.Target), Kind: string(c.Kind), Copied: c.Copied,
-			Documents: c.Documents, Bytes: c.Bytes, Created: c.Created, Seen: record.Position{TS: c.Seen}.String(), Serial: c.Serial}
+			Documents: c.Documents, Bytes: c.Bytes, Created: c.Created,
+			Serial: c.Serial, Seen: bson.Timestamp(c.Seen)}
 		if c.Ranges != nil {
 			sc.Ranges = make([]storedRange, len(c.Ranges))
 		}
@@ -141,7 +143,8 @@ func (s storedState) state() (replicator.State, error) {
 	out := replicator.State{
 		Route: s.Route, Owner: s.Owner, Revision: s.Revision, Clean: s.Clean, Fingerprint: s.Fingerprint,
 		Source: replicator.Identity(s.Source), Phase: replicator.Phase(s.Phase), Paused: s.Paused, Reason: s.Reason,
-		Was: replicator.Phase(s.Was), Shared: s.Shared, WasLive: s.WasLive, Resync: s.Resync, Copies: s.Copies, Sessions: s.Sessions, Totals: replicator.Totals(s.Totals), Updated: s.Updated.UTC(),
+		Resync: s.Resync, Copies: s.Copies, Sessions: s.Sessions, Totals: replicator.Totals(s.Totals), Updated: s.Updated.UTC(),
+		Was: replicator.Phase(s.Was), WasLive: s.WasLive, Shared: s.Shared,
 	}
 	for _, p := range []struct {
 		name, text string
@@ -171,12 +174,8 @@ func (s storedState) state() (replicator.State, error) {
 
 func (c storedCollection) collection() (replicator.CollectionState, error) {
 	out := replicator.CollectionState{UUID: c.UUID, Source: record.Namespace(c.Source), Target: record.Namespace(c.Target),
-		Kind: replicator.CollectionKind(c.Kind), Copied: c.Copied, Documents: c.Documents, Bytes: c.Bytes, Created: c.Created, Serial: c.Serial}
-	seen, err := record.ParsePosition(c.Seen)
-	if err != nil {
-		return out, fmt.Errorf("field seen: %w", err)
-	}
-	out.Seen = seen.TS
+		Kind: replicator.CollectionKind(c.Kind), Copied: c.Copied, Documents: c.Documents, Bytes: c.Bytes, Created: c.Created,
+		Serial: c.Serial, Seen: record.Timestamp(c.Seen)}
 	if c.Ranges != nil {
 		out.Ranges = make([]replicator.Range, len(c.Ranges))
 	}
