@@ -30,6 +30,7 @@ type world struct {
 	src, dst *mongo.Database
 	cfg      replicator.Config
 	route    string
+	states   replicator.Store // nil: at the destination
 }
 
 func newWorld(t testing.TB, cfg replicator.Config) *world {
@@ -59,7 +60,7 @@ type runningLink struct {
 
 func (w *world) open() *mongodb.Route {
 	w.Helper()
-	r, err := mongodb.OpenRoute(w.set.Options(), w.set.Options(), w.route, w.cfg, mongodb.RouteConfig{Store: mongodb.StoreConfig{Lease: 3 * time.Second}})
+	r, err := mongodb.OpenRoute(w.set.Options(), w.set.Options(), w.route, w.cfg, mongodb.RouteConfig{Store: mongodb.StoreConfig{Lease: 3 * time.Second}, States: w.states})
 	if err != nil {
 		w.Fatal(err)
 	}
