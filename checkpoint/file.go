@@ -3,11 +3,9 @@ package checkpoint
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/seed-12ef14e5/capstan/internal/retry"
+	"github.com/seed-12ef14e5/capstan/internal/lockedfile"
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
@@ -49,19 +47,9 @@ func (c FileConfig) validate() error {
 // Safe for concurrent use. It holds nothing open between calls, so there is nothing to close.
 type File struct {
 	path string
-	cfg  FileConfig
-	turn chan struct{} // holds one token: one call of this File at a time, waiting by context
-	sys  fileSystem
+	file *lockedfile.File
 
 	unsure unsure
-}
-
-// fileSystem is what a test replaces to make a step of a write fail.
-type fileSystem struct {
-	write   func(f *os.File, b []byte) error
-	sync    func(f *os.File) error
-	rename  func(from, to string) error
-	syncDir func(dir string) error
 }
 
 // NewFile returns a store in the file at path, which need not exist; its directory must. It does no
@@ -74,9 +62,7 @@ func NewFile(path string, cfg FileConfig) (*File, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	f := &File{path: path, cfg: cfg, turn: make(chan struct{}, 1), sys: realFileSystem()}
-	f.turn <- struct{}{}
-	return f, nil
+	return &File{path: path, file: lockedfile.New(path, cfg.LockWait)}, nil
 }
 
 // Acquire is as Memory.Acquire; further errors: *CorruptError and those of the file system.
@@ -175,121 +161,41 @@ func (f *File) Delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// read returns what the file holds. Renaming is atomic, so a reader needs no lock, and a person may
-// list a file on a read-only mount.
+// read returns what the file holds. It needs no lock: see lockedfile.Read.
 func (f *File) read(ctx context.Context) (map[string]record.Checkpoint, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return readFile(f.path)
+	b, err := lockedfile.Read(f.path)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint file: %w", err)
+	}
+	return f.entries(b)
+}
+
+// entries returns those of a file's content; none if there is no file. A file of zero bytes
+// is no empty store: something cut it off.
+func (f *File) entries(b []byte) (map[string]record.Checkpoint, error) {
+	if b == nil {
+		return map[string]record.Checkpoint{}, nil
+	}
+	entries, err := decodeFile(b)
+	if err != nil {
+		return nil, &CorruptError{Path: f.path, Err: err}
+	}
+	return entries, nil
 }
 
 // change runs edit on the entries under the lock and writes them back if it returns nil.
 func (f *File) change(ctx context.Context, edit func(map[string]record.Checkpoint) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	select {
-	case <-f.turn:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { f.turn <- struct{}{} }()
-	path, err := target(f.path)
-	if err != nil {
-		return err
-	}
-	unlock, err := f.lock(ctx, path+".lock")
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	entries, err := readFile(path)
-	if err != nil {
-		return err
-	}
-	if err := edit(entries); err != nil {
-		return err
-	}
-	b, err := encodeFile(entries)
-	if err != nil {
-		return err
-	}
-	return f.replace(path, b)
-}
-
-// lock waits for the exclusive lock. flock cannot wait with a context, so it is tried repeatedly.
-func (f *File) lock(ctx context.Context, path string) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.LockWait,
-		fmt.Errorf("another process keeps %s locked for more than %s", path, f.cfg.LockWait))
-	defer cancel()
-	tries := retry.New(retry.Policy{Initial: time.Millisecond, Max: 50 * time.Millisecond})
-	for {
-		unlock, err := tryLock(path)
-		if unlock != nil || err != nil {
-			return unlock, err
+	return f.file.Change(ctx, func(old []byte) ([]byte, error) {
+		entries, err := f.entries(old)
+		if err != nil {
+			return nil, err
 		}
-		if err := tries.Wait(ctx, nil); err != nil {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+		if err := edit(entries); err != nil {
+			return nil, err
 		}
-	}
-}
-
-// replace puts b in the place of the file at path, so that a crash at any moment leaves the old
-// content or the new one.
-func (f *File) replace(path string, b []byte) error {
-	// The name is fixed, as the lock is held: what a crash left behind is overwritten and not piled up.
-	tmp, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
-	if err != nil {
-		return fmt.Errorf("create temporary file: %w", err)
-	}
-	err = f.sys.write(tmp, b)
-	if err == nil {
-		err = f.sys.sync(tmp) // before the rename, or a power cut leaves the new name with no content
-	}
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name()) // best effort: the next write truncates it anyway
-		return fmt.Errorf("write %s: %w", tmp.Name(), err)
-	}
-	if err := f.sys.rename(tmp.Name(), path); err != nil {
-		return fmt.Errorf("replace checkpoint file: %w", err)
-	}
-	if err := f.sys.syncDir(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("sync directory of %s: %w", path, err)
-	}
-	return nil
-}
-
-// target follows symbolic links: a rename would otherwise replace the link and leave the file.
-func target(path string) (string, error) {
-	real, err := filepath.EvalSymlinks(path)
-	if os.IsNotExist(err) {
-		if _, lerr := os.Lstat(path); lerr == nil {
-			return "", fmt.Errorf("%s is a symbolic link to nothing", path)
-		}
-		return path, nil
-	}
-	return real, err
-}
-
-func realFileSystem() fileSystem {
-	return fileSystem{
-		write:  func(f *os.File, b []byte) error { _, err := f.Write(b); return err },
-		sync:   (*os.File).Sync,
-		rename: os.Rename,
-		syncDir: func(dir string) error {
-			d, err := os.Open(dir)
-			if err != nil {
-				return err
-			}
-			err = d.Sync()
-			if cerr := d.Close(); err == nil {
-				err = cerr
-			}
-			return err
-		},
-	}
+		return encodeFile(entries)
+	})
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
-	"os"
 
 	"github.com/seed-12ef14e5/capstan/record"
 )
@@ -46,23 +44,6 @@ func encodeFile(entries map[string]record.Checkpoint) ([]byte, error) {
 		return nil, fmt.Errorf("encode checkpoints: %w", err)
 	}
 	return append(b, '\n'), nil
-}
-
-// readFile returns the entries of the file at path; none if there is no file. A file of zero bytes
-// is no empty store: something cut it off.
-func readFile(path string) (map[string]record.Checkpoint, error) {
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return map[string]record.Checkpoint{}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read checkpoint file: %w", err)
-	}
-	entries, err := decodeFile(b)
-	if err != nil {
-		return nil, &CorruptError{Path: path, Err: err}
-	}
-	return entries, nil
 }
 
 func decodeFile(b []byte) (map[string]record.Checkpoint, error) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-12ef14e5/capstan/internal/lockedfile"
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
@@ -166,15 +167,15 @@ func TestAFailureAtAnyStepOfAWriteLeavesTheOldFileOrTheNewOne(t *testing.T) {
 	t.Parallel()
 	full := errors.New("no space left on device")
 	for step, tc := range map[string]struct {
-		fail func(*fileSystem)
+		fail func(*lockedfile.System)
 		new  bool // the new content is in place already
 	}{
-		"write": {fail: func(s *fileSystem) {
-			s.write = func(f *os.File, b []byte) error { _, _ = f.Write(b[:len(b)/2]); return full }
+		"write": {fail: func(s *lockedfile.System) {
+			s.Write = func(f *os.File, b []byte) error { _, _ = f.Write(b[:len(b)/2]); return full }
 		}},
-		"sync":                  {fail: func(s *fileSystem) { s.sync = func(*os.File) error { return full } }},
-		"rename":                {fail: func(s *fileSystem) { s.rename = func(string, string) error { return full } }},
-		"sync of the directory": {fail: func(s *fileSystem) { s.syncDir = func(string) error { return full } }, new: true},
+		"sync":                  {fail: func(s *lockedfile.System) { s.Sync = func(*os.File) error { return full } }},
+		"rename":                {fail: func(s *lockedfile.System) { s.Rename = func(string, string) error { return full } }},
+		"sync of the directory": {fail: func(s *lockedfile.System) { s.SyncDir = func(string) error { return full } }, new: true},
 	} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
@@ -188,7 +189,7 @@ func TestAFailureAtAnyStepOfAWriteLeavesTheOldFileOrTheNewOne(t *testing.T) {
 			if held, err = f.Save(t.Context(), held); err != nil {
 				t.Fatal(err)
 			}
-			tc.fail(&f.sys)
+			tc.fail(&f.file.Sys)
 			for n := int64(8); n < 11; n++ {
 				next := held.Clone()
 				next.Position = position(n)
@@ -203,7 +204,7 @@ func TestAFailureAtAnyStepOfAWriteLeavesTheOldFileOrTheNewOne(t *testing.T) {
 					t.Errorf("after a failed save of %d the file holds %s, error %v", n, got.Position, err)
 				}
 			}
-			f.sys = realFileSystem()
+			f.file.Sys = lockedfile.RealSystem()
 			next := held.Clone()
 			next.Position = position(11)
 			if _, err := f.Save(t.Context(), next); err != nil { // not fenced by its own predecessors
@@ -223,7 +224,7 @@ func TestAnotherProcessThatKeepsTheLockIsWaitedForAndThenReported(t *testing.T) 
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "c.json")
 	written(t, path)
-	unlock, err := tryLock(path + ".lock")
+	unlock, err := lockedfile.TryLock(path + ".lock")
 	if err != nil || unlock == nil {
 		t.Fatal("no lock", err)
 	}

@@ -42,6 +42,8 @@ type State struct {
 	// Fingerprint is that of the scope; Source the identity of the source's set. A State with others is refused.
 	Fingerprint string
 	Source      Identity
+	// Target is the identity of the destination, where the store is not at the destination itself; else it is zero.
+	Target Identity
 
 	// Phase is copying, catching-up, live, lost-history, failed or finalized; Paused is kept apart, so that a paused route knows what
 	// it was doing. Reason says why it is lost or failed.
@@ -136,13 +138,19 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("route %q is run by %s (last seen %s); stop that process, or take the route over", e.Route, e.Owner, e.Updated.UTC().Format(time.RFC3339))
 }
 
+// MismatchTarget is MismatchError.What if the stored checkpoint is one of another destination.
+const MismatchTarget = "destination"
+
 // MismatchError says that a stored state belongs to another route of the same name.
 type MismatchError struct {
 	Route string
-	// What differs: "fingerprint" or "source set".
+	// What differs: "scope …", "source set" or "destination".
 	What, Stored, Now string
 }
 
 func (e *MismatchError) Error() string {
+	if e.What == MismatchTarget { // a resync there would take the checkpoint away from the destination that it is of
+		return fmt.Sprintf("route %q: its destination is %s, and the stored checkpoint is of %s: give the route another name", e.Route, e.Now, e.Stored)
+	}
 	return fmt.Sprintf("route %q: its %s is %s, and the stored checkpoint was made with %s: give the route another name, or resync it", e.Route, e.What, e.Now, e.Stored)
 }

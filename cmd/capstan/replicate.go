@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-12ef14e5/capstan/replicator"
 	"github.com/seed-12ef14e5/capstan/replicator/mongodb"
+	"github.com/seed-12ef14e5/capstan/replicator/statefile"
 )
 
 const replicateHelp = `Copy collections from one MongoDB to another and keep them in step.
@@ -21,7 +22,8 @@ changes from then on are applied until Ctrl-C. A pattern is DATABASE.COLLECTION,
 
 The route remembers where it is under its --name in the database "capstan" of the destination: run the same
 command again after a stop, a crash or a kill -9, and it goes on there. With another scope or another source
-under the same name it is refused.
+under the same name it is refused. --state-file PATH keeps the checkpoint in a file of this machine instead, together with those of
+other routes; another destination is then refused too. Dead letters stay at the destination.
 
 --filter is a query on documents, applied by the server or here; it may use all of MongoDB's query language. A document that no
 longer matches is deleted at the destination.
@@ -48,6 +50,7 @@ capstan verify compares both sides, also while a route works. capstan serve runs
 const replicateExample = `  capstan replicate --source-uri mongodb://a1,a2,a3/?replicaSet=a --target-uri mongodb://b1/?replicaSet=b --include 'shop.*'
   capstan replicate --source-uri "$A" --target-uri "$B" --include shop --filter 'shop.orders={"status": "open"}' --rename shop=archive
   capstan replicate --source-uri "$A" --target-uri "$B" --include 'shop.*' --dry-run
+  capstan replicate --source-uri "$A" --target-uri "$B" --include shop --name shop --state-file /var/lib/capstan/routes.json
   capstan replicate --source-uri "$A" --target-uri "$B" --stream ops.events`
 
 // replicateOptions are the flags of replicate beside those of the two sides.
@@ -55,6 +58,7 @@ type replicateOptions struct {
 	name                     string
 	existing, onLost, until  string
 	stream, output           string
+	stateFile                string
 	workers, readers, window int
 	letters                  int
 	save                     time.Duration
@@ -98,6 +102,7 @@ func newReplicateCmd(env *environ) *cobra.Command {
 func (o *replicateOptions) register(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&o.name, "name", "default", "the route's name, under which the destination remembers where it is")
+	fl.StringVar(&o.stateFile, "state-file", "", "keep the checkpoint in this file instead of at the destination: always give the same one")
 	fl.StringVar(&o.existing, "existing", string(replicator.RefuseExisting), "refuse, merge or drop what the destination has already")
 	fl.StringVar(&o.onLost, "on-lost", string(replicator.StopOnLost), "stop (code 5) or resync, when the source's oplog no longer reaches back to the checkpoint")
 	fl.StringVar(&o.until, "until", "", "copied, live or finalized: end there (default: never)")
@@ -128,7 +133,16 @@ func (o *replicateOptions) check() error {
 		oneOf("existing", o.existing, "refuse", "merge", "drop"),
 		oneOf("on-lost", o.onLost, "stop", "resync"),
 		oneOf("until", o.until, "", "copied", "live", "finalized"),
-		oneOf("output", o.output, outputText, outputJSON))
+		oneOf("output", o.output, outputText, outputJSON),
+		o.checkStateFile())
+}
+
+// checkStateFile refuses a state file where it would have no effect.
+func (o *replicateOptions) checkStateFile() error {
+	if o.stateFile != "" && o.stream != "" {
+		return usageError("--state-file is for collections: the checkpoint of a --stream is at the destination")
+	}
+	return nil
 }
 
 func (o *replicateOptions) config(env *environ, st sourceTarget) replicator.Config {
@@ -150,7 +164,15 @@ func replicate(ctx context.Context, env *environ, st sourceTarget, o replicateOp
 	case o.stream != "":
 		return replicateStream(ctx, env, st, o)
 	}
-	route, err := mongodb.OpenRoute(st.Source, st.Target, o.name, o.config(env, st), mongodb.RouteConfig{Logger: env.log})
+	cfg := mongodb.RouteConfig{Logger: env.log}
+	if o.stateFile != "" {
+		states, err := statefile.New(o.stateFile, statefile.Config{})
+		if err != nil {
+			return err
+		}
+		cfg.States = states
+	}
+	route, err := mongodb.OpenRoute(st.Source, st.Target, o.name, o.config(env, st), cfg)
 	if err != nil {
 		return err
 	}

@@ -23,12 +23,14 @@ const verifyHelp = `Compare a source and a target: which collections there are, 
 byte, and the order of capped collections. It only reads, holds little memory at any size, and may run while a route works: a
 document that differs is looked at again until it is equal, or has differed for --settle.
 
-The same --include, --exclude, --rename and --filter as for "capstan replicate" say what is compared with what.
+The same --include, --exclude, --rename and --filter as for "capstan replicate" say what is compared with what. --route NAME takes all of
+that, and both sides, from a route in the configuration of "capstan serve" (-c or CAPSTAN_CONFIG); NAME is ROUTE or ROUTE/TARGET.
 Exit code 6: something differs.`
 
 type verifyFlags struct {
 	sides            *sourceTargetFlags
 	output, progress string
+	route            string
 	settle, timeout  time.Duration
 	max, diffs       int
 	workers          int
@@ -46,7 +48,8 @@ func newVerifyCmd(env *environ) *cobra.Command {
 		Long:  verifyHelp,
 		Example: `  capstan verify --source-uri mongodb://a/ --target-uri mongodb://b/ --include 'shop.*'
   capstan verify --include shop.orders --filter '{"region":"eu"}' --rename shop=shop_eu --progress verify.state
-  capstan verify --include 'shop.*' --idle --output json | jq .equal`,
+  capstan verify --include 'shop.*' --idle --output json | jq .equal
+  capstan verify --route orders/berlin -c /etc/capstan.yaml`,
 		Args: exactArgs(0, "flags only"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(f.output); err != nil {
@@ -55,7 +58,7 @@ func newVerifyCmd(env *environ) *cobra.Command {
 			if f.settle < 0 || f.timeout < 0 || f.workers < 0 || f.workers > verify.MaxWorkers {
 				return usageError("--settle and --timeout must not be negative, and --workers is at most %d", verify.MaxWorkers)
 			}
-			st, err := f.sides.parse(env, cmd)
+			st, err := f.parse(env, cmd)
 			if err != nil {
 				return err
 			}
@@ -64,6 +67,7 @@ func newVerifyCmd(env *environ) *cobra.Command {
 	}
 	f.sides = addSourceTargetFlags(cmd)
 	fl := cmd.Flags()
+	fl.StringVar(&f.route, "route", "", "compare the two sides of this route of the daemon's configuration, ROUTE or ROUTE/TARGET")
 	fl.StringVar(&f.output, "output", outputText, "text or json")
 	fl.DurationVar(&f.settle, "settle", verify.DefaultSettle, "how long a document must have stayed different")
 	fl.BoolVar(&f.quiet, "idle", false, "nothing writes to either side: what differs is looked at only once more")

@@ -6,10 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -18,14 +16,13 @@ import (
 	"github.com/seed-12ef14e5/capstan/failover"
 	"github.com/seed-12ef14e5/capstan/record"
 	"github.com/seed-12ef14e5/capstan/replicator"
+	"github.com/seed-12ef14e5/capstan/replicator/stored"
 	"github.com/seed-12ef14e5/capstan/scope"
 )
 
 const (
 	// LettersCollection, in the database scope.Own of the destination, holds the dead letters of all routes.
 	LettersCollection = "deadletters"
-	// maxReason bounds the reason of a letter, in bytes.
-	maxReason = 16 << 10
 )
 
 // Letters keeps dead letters in capstan.deadletters at the destination: one document per route, namespace and _id, however often it
@@ -117,24 +114,11 @@ func (ls *Letters) Add(ctx context.Context, letters []replicator.Letter) error {
 func letterUpdate(l replicator.Letter) bson.D {
 	at := l.Time.UTC()
 	return bson.D{
-		{Key: "$set", Value: bson.D{{Key: "reason", Value: shorten(l.Reason)}, {Key: "op", Value: l.Op}, {Key: "position", Value: l.Position.String()}, {Key: "time", Value: at}}},
+		{Key: "$set", Value: bson.D{{Key: "reason", Value: stored.Shorten(l.Reason)}, {Key: "op", Value: l.Op}, {Key: "position", Value: l.Position.String()}, {Key: "time", Value: at}}},
 		{Key: "$setOnInsert", Value: bson.D{{Key: "route", Value: l.Route}, {Key: "db", Value: l.Source.DB}, {Key: "coll", Value: l.Source.Coll},
 			{Key: "key", Value: key{l.ID}}, {Key: "first", Value: at}}},
 		{Key: "$inc", Value: bson.D{{Key: "attempts", Value: int64(max(1, l.Attempts))}}},
 	}
-}
-
-// shorten cuts a text to maxReason and makes it valid UTF-8.
-func shorten(s string) string {
-	const cut = " … (cut)"
-	if len(s) > maxReason {
-		end := maxReason - len(cut)
-		for end > 0 && !utf8.RuneStart(s[end]) {
-			end--
-		}
-		s = s[:end] + cut
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 // List returns at most limit letters of a route, oldest first; 0 means all.

@@ -32,6 +32,7 @@ type world struct {
 	route    string
 	// options change the options of the two sides, if set.
 	options func(source, target *options.ClientOptions)
+	states  replicator.Store // nil: at the destination
 }
 
 func newWorld(t testing.TB, cfg replicator.Config) *world {
@@ -70,7 +71,7 @@ func (w *world) open() *mongodb.Route {
 	if w.options != nil {
 		w.options(source, target)
 	}
-	r, err := mongodb.OpenRoute(source, target, w.route, w.cfg, mongodb.RouteConfig{Store: mongodb.StoreConfig{Lease: 3 * time.Second}})
+	r, err := mongodb.OpenRoute(source, target, w.route, w.cfg, mongodb.RouteConfig{Store: mongodb.StoreConfig{Lease: 3 * time.Second}, States: w.states})
 	if err != nil {
 		w.Fatal(err)
 	}

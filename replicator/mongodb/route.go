@@ -16,19 +16,22 @@ import (
 type RouteConfig struct {
 	// Failover is that of the layers through which both sides are read and written.
 	Failover failover.Config
-	// Store configures what keeps the state.
+	// Store configures what keeps the state at the destination.
 	Store StoreConfig
+	// States keeps the state instead, if it is not nil: for example in a file of package statefile. A state of another destination is
+	// refused then. Routes that keep their state at the destination do not see this one: that they overlap is found here only.
+	States replicator.Store
 	// Logger takes what an operator wants to know. The zero Logger is silent.
 	Logger zerolog.Logger
 }
 
-// Route is a replicator.Link between two deployments of MongoDB, with the connections that it needs. Its state and its dead letters
-// are kept in the destination's database scope.Own.
+// Route is a replicator.Link between two deployments of MongoDB, with the connections that it needs. Its dead letters are kept in
+// the destination's database scope.Own, and so is its state, unless RouteConfig.States is set.
 type Route struct {
 	// Link is what runs.
 	Link *replicator.Link
 	// Store and Letters are where it keeps its state and its dead letters.
-	Store   *Store
+	Store   replicator.Store
 	Letters *Letters
 
 	source *Source
@@ -48,8 +51,13 @@ func OpenRoute(source, target *options.ClientOptions, name string, link replicat
 		return nil, err
 	}
 	r := &Route{source: src, target: dst}
-	if r.Store, err = NewStore(dst, cfg.Store); err != nil {
+	store, err := NewStore(dst, cfg.Store)
+	if err != nil {
 		return nil, err
+	}
+	r.Store = store
+	if cfg.States != nil {
+		r.Store = &elsewhere{Store: cfg.States, target: dst, here: store, hosts: target.Hosts}
 	}
 	r.Letters = NewLetters(dst)
 	if link.Passes == nil {

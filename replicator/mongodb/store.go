@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 	"github.com/seed-12ef14e5/capstan/record"
 	"github.com/seed-12ef14e5/capstan/replicator"
+	"github.com/seed-12ef14e5/capstan/replicator/stored"
 	"github.com/seed-12ef14e5/capstan/scope"
 )
 
@@ -99,7 +98,7 @@ func (s *Store) collection(ctx context.Context) (*mongo.Collection, error) {
 func byRoute(route string) bson.D { return bson.D{{Key: "_id", Value: route}} }
 
 // find returns what is stored, nil if nothing is. The error is a damaged document's, too.
-func find(ctx context.Context, c *mongo.Collection, route string) (*storedState, error) {
+func find(ctx context.Context, c *mongo.Collection, route string) (*stored.State, error) {
 	raw, err := c.FindOne(ctx, byRoute(route)).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return nil, nil
@@ -111,12 +110,12 @@ func find(ctx context.Context, c *mongo.Collection, route string) (*storedState,
 	return s, err
 }
 
-func decode(raw bson.Raw) (*storedState, replicator.State, error) {
-	var s storedState
+func decode(raw bson.Raw) (*stored.State, replicator.State, error) {
+	var s stored.State
 	var st replicator.State
 	err := bson.Unmarshal(raw, &s)
 	if err == nil {
-		st, err = s.state()
+		st, err = s.Replicator()
 	}
 	if err != nil {
 		return nil, st, fmt.Errorf("the stored state %v in %s.%s is damaged; restore it, or delete it and let the route begin anew: %w", raw.Lookup("_id"), scope.Own, RoutesCollection, err)
@@ -153,9 +152,9 @@ func (s *Store) acquire(ctx context.Context, c *mongo.Collection, route, owner s
 	if err != nil {
 		return replicator.State{}, err
 	}
-	next := storedOf(replicator.State{Route: route})
+	next := stored.Of(replicator.State{Route: route})
 	if cur != nil {
-		if !takeOver && !cur.Clean && cur.Owner != owner && !s.dead(cur.Owner) {
+		if !takeOver && !cur.Clean && cur.Owner != owner && !stored.OwnerGone(cur.Owner, s.cfg.Host) {
 			if err := s.lease(ctx, c, *cur); err != nil {
 				return replicator.State{}, err
 			}
@@ -166,10 +165,10 @@ func (s *Store) acquire(ctx context.Context, c *mongo.Collection, route, owner s
 	if err := s.swap(ctx, c, cur, next); err != nil {
 		return replicator.State{}, err
 	}
-	return next.state()
+	return next.Replicator()
 }
 
-func (s *Store) look(ctx context.Context, c *mongo.Collection, route string) (cur *storedState, err error) {
+func (s *Store) look(ctx context.Context, c *mongo.Collection, route string) (cur *stored.State, err error) {
 	err = s.t.layer.DoRead(ctx, "route "+route, func(ctx context.Context) (err error) {
 		cur, err = find(ctx, c, route)
 		return err
@@ -178,18 +177,18 @@ func (s *Store) look(ctx context.Context, c *mongo.Collection, route string) (cu
 }
 
 // swap replaces cur (nil: nothing) by next, until it is known whether that was done; changedError says that it was not.
-func (s *Store) swap(ctx context.Context, c *mongo.Collection, cur *storedState, next storedState) error {
+func (s *Store) swap(ctx context.Context, c *mongo.Collection, cur *stored.State, next stored.State) error {
 	first := true
 	return s.t.layer.Do(ctx, "route "+next.Route, func(ctx context.Context) error {
 		if !first {
-			stored, err := find(ctx, c, next.Route)
+			now, err := find(ctx, c, next.Route)
 			if err != nil {
 				return err
 			}
-			if stored != nil && stored.Token == next.Token {
+			if now != nil && now.Token == next.Token {
 				return nil
 			}
-			if (stored == nil) != (cur == nil) || stored != nil && (stored.Owner != cur.Owner || stored.Revision != cur.Revision) {
+			if (now == nil) != (cur == nil) || now != nil && (now.Owner != cur.Owner || now.Revision != cur.Revision) {
 				return final{changedError{}}
 			}
 		}
@@ -218,7 +217,7 @@ func (final) TryAgain() bool { return false }
 func (f final) Unwrap() error { return f.error }
 
 // lease returns nil when cur has stood still for the lease, and *replicator.BusyError when it moves.
-func (s *Store) lease(ctx context.Context, c *mongo.Collection, cur storedState) error {
+func (s *Store) lease(ctx context.Context, c *mongo.Collection, cur stored.State) error {
 	end := time.Now().Add(s.cfg.Lease)
 	tick := time.NewTicker(max(time.Millisecond, s.cfg.Lease/looksPerLease))
 	defer tick.Stop()
@@ -241,16 +240,6 @@ func (s *Store) lease(ctx context.Context, c *mongo.Collection, cur storedState)
 	return nil
 }
 
-// dead reports whether owner is "HOST pid N …" of this machine, and that process is certainly gone.
-func (s *Store) dead(owner string) bool {
-	f := strings.Fields(owner)
-	if len(f) < 3 || f[1] != "pid" || s.cfg.Host == "" || f[0] != s.cfg.Host {
-		return false
-	}
-	pid, err := strconv.Atoi(f[2])
-	return err == nil && pid > 0 && gone(pid)
-}
-
 // Save stores st if its owner and revision are the stored ones, and returns it with the next revision. A save whose outcome was not
 // known when its call ended is found by the next one with the same revision: nobody is fenced off by himself.
 func (s *Store) Save(ctx context.Context, st replicator.State) (replicator.State, error) {
@@ -270,10 +259,10 @@ func (s *Store) save(ctx context.Context, st replicator.State) (replicator.State
 	if err != nil {
 		return replicator.State{}, fmt.Errorf("save route %q: %w", st.Route, err)
 	}
-	cur := storedState{Route: st.Route, Owner: st.Owner, Revision: st.Revision}
+	cur := stored.State{Route: st.Route, Owner: st.Owner, Revision: st.Revision}
 	for {
 		st.Updated = time.Now().UTC()
-		next := storedOf(st)
+		next := stored.Of(st)
 		next.Revision, next.Token = cur.Revision+1, bson.NewObjectID()
 		s.note(st.Route, next.Token)
 		err := s.swap(ctx, c, &cur, next)
@@ -285,18 +274,18 @@ func (s *Store) save(ctx context.Context, st replicator.State) (replicator.State
 		if _, changed := errors.AsType[changedError](err); !changed {
 			return replicator.State{}, fmt.Errorf("save route %q: %w", st.Route, explain(err))
 		}
-		stored, err := s.look(ctx, c, st.Route)
+		now, err := s.look(ctx, c, st.Route)
 		switch {
 		case err != nil:
 			return replicator.State{}, fmt.Errorf("save route %q: %w", st.Route, explain(err))
-		case stored != nil && stored.Revision > cur.Revision && s.ours(st.Route, stored.Token):
-			cur.Revision = stored.Revision // an earlier save of ours, whose answer was lost
-		case stored == nil:
+		case now != nil && now.Revision > cur.Revision && s.ours(st.Route, now.Token):
+			cur.Revision = now.Revision // an earlier save of ours, whose answer was lost
+		case now == nil:
 			s.settled(st.Route)
 			return replicator.State{}, &record.FencedError{Name: st.Route, Owner: record.OwnerNobody}
 		default:
 			s.settled(st.Route)
-			return replicator.State{}, &record.FencedError{Name: st.Route, Owner: stored.Owner, Revision: stored.Revision}
+			return replicator.State{}, &record.FencedError{Name: st.Route, Owner: now.Owner, Revision: now.Revision}
 		}
 	}
 }

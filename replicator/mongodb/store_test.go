@@ -55,6 +55,7 @@ func full(t testing.TB, st replicator.State) replicator.State {
 	id := func(v any) record.ID { return record.IDOf(raw(t, d("v", v)).Lookup("v")) }
 	pos := record.Position{TS: record.Timestamp{T: 5, I: 6}, ID: id("p")}
 	st.Fingerprint, st.Source = "print", replicator.Identity{SetName: "rs", SetID: "id", Version: "6.0.5"}
+	st.Target = replicator.Identity{SetName: "rt", SetID: "id2", Version: "6.0.6"}
 	st.Phase, st.Paused, st.Reason = replicator.PhaseCatchingUp, true, "why"
 	st.Start, st.Position, st.Caught, st.Resync, st.Copies = pos, pos, pos, true, 3
 	st.Was, st.Shared, st.WasLive = replicator.PhaseLive, true, true

@@ -1,6 +1,6 @@
 //go:build unix
 
-package mongodb
+package stored
 
 import (
 	"errors"

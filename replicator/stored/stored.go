@@ -1,8 +1,12 @@
-package mongodb
+// Package stored is the form in which stores of routes keep a replicator.State: one for all of them, so that what one remembers none
+// forgets.
+package stored
 
 import (
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -10,69 +14,70 @@ import (
 	"github.com/seed-12ef14e5/capstan/replicator"
 )
 
-// storeVersion is the layout of storedState. A store refuses what has another one.
-const storeVersion = 1
+// Version is the layout of State. A store refuses what has another one.
+const Version = 1
 
-// storedState is a replicator.State as the collection holds it. It is meant to be read by people; positions and _ids are in text form,
+// State is a replicator.State as a document or in a file, with BSON or Extended JSON. It is meant to be read by people; positions and _ids are in text form,
 // as not every _id may stand everywhere inside a document.
-type storedState struct {
-	Route       string             `bson:"_id"`
-	Version     int                `bson:"version"`
-	Owner       string             `bson:"owner"`
-	Revision    int64              `bson:"revision"`
-	Clean       bool               `bson:"clean"`
-	Token       bson.ObjectID      `bson:"token"` // of the write that made this revision
-	Fingerprint string             `bson:"fingerprint"`
-	Source      storedIdentity     `bson:"source"`
-	Phase       string             `bson:"phase"`
-	Paused      bool               `bson:"paused"`
-	Reason      string             `bson:"reason"`
-	Was         string             `bson:"was"`
-	WasLive     bool               `bson:"was_live"`
-	Shared      bool               `bson:"shared"`
-	Start       string             `bson:"start"`
-	Position    string             `bson:"position"`
-	Caught      string             `bson:"caught"`
-	Resync      bool               `bson:"resync"`
-	Copies      int                `bson:"copies"`
-	Collections []storedCollection `bson:"collections"`
-	Sessions    []bson.Raw         `bson:"sessions"`
-	Held        []storedHeld       `bson:"held"`
-	Delayed     []storedDelayed    `bson:"delayed"`
-	Totals      storedTotals       `bson:"totals"`
-	Updated     time.Time          `bson:"updated"`
+type State struct {
+	Route       string           `bson:"_id"`
+	Version     int              `bson:"version"`
+	Owner       string           `bson:"owner"`
+	Revision    int64            `bson:"revision"`
+	Clean       bool             `bson:"clean"`
+	Token       bson.ObjectID    `bson:"token"` // of the write that made this revision
+	Fingerprint string           `bson:"fingerprint"`
+	Source      identityForm     `bson:"source"`
+	Target      identityForm     `bson:"target"`
+	Phase       string           `bson:"phase"`
+	Paused      bool             `bson:"paused"`
+	Reason      string           `bson:"reason"`
+	Was         string           `bson:"was"`
+	WasLive     bool             `bson:"was_live"`
+	Shared      bool             `bson:"shared"`
+	Start       string           `bson:"start"`
+	Position    string           `bson:"position"`
+	Caught      string           `bson:"caught"`
+	Resync      bool             `bson:"resync"`
+	Copies      int              `bson:"copies"`
+	Collections []collectionForm `bson:"collections"`
+	Sessions    []bson.Raw       `bson:"sessions"`
+	Held        []heldForm       `bson:"held"`
+	Delayed     []delayedForm    `bson:"delayed"`
+	Totals      totalsForm       `bson:"totals"`
+	Updated     time.Time        `bson:"updated"`
 }
 
-type storedIdentity struct {
+type identityForm struct {
 	SetName string `bson:"set"`
 	SetID   string `bson:"set_id"`
 	Version string `bson:"version"`
 }
 
-type storedName struct {
+type nameForm struct {
 	DB   string `bson:"db"`
 	Coll string `bson:"coll"`
 }
 
-type storedHeld struct {
-	Namespace storedName `bson:"ns"`
-	Index     string     `bson:"index"`
-	Seconds   int64      `bson:"seconds"`
+type heldForm struct {
+	Namespace nameForm `bson:"ns"`
+	Index     string   `bson:"index"`
+	Seconds   int64    `bson:"seconds"`
 }
 
-type storedDelayed struct {
-	Op         string     `bson:"op"`
-	Collection storedName `bson:"ns"`
+type delayedForm struct {
+	Op         string   `bson:"op"`
+	Collection nameForm `bson:"ns"`
 	// Description is kept as bytes: an index may have keys that no stored document has.
 	Description []byte `bson:"description"`
 }
 
-type storedCollection struct {
+type collectionForm struct {
 	UUID      string         `bson:"uuid"`
-	Source    storedName     `bson:"source"`
-	Target    storedName     `bson:"target"`
+	Source    nameForm       `bson:"source"`
+	Target    nameForm       `bson:"target"`
 	Kind      string         `bson:"kind"`
-	Ranges    []storedRange  `bson:"ranges"` // null before the copy
+	Ranges    []rangeForm    `bson:"ranges"` // null before the copy
 	Copied    bool           `bson:"copied"`
 	Documents int64          `bson:"documents"`
 	Bytes     int64          `bson:"bytes"`
@@ -81,7 +86,7 @@ type storedCollection struct {
 	Seen      bson.Timestamp `bson:"seen"`
 }
 
-type storedRange struct {
+type rangeForm struct {
 	From    string `bson:"from,omitempty"`
 	To      string `bson:"to,omitempty"`
 	Natural bool   `bson:"natural,omitempty"`
@@ -91,7 +96,7 @@ type storedRange struct {
 	Matched int64  `bson:"matched"`
 }
 
-type storedTotals struct {
+type totalsForm struct {
 	Scanned     int64 `bson:"scanned"`
 	Matched     int64 `bson:"matched"`
 	CopiedBytes int64 `bson:"copied_bytes"`
@@ -102,47 +107,47 @@ type storedTotals struct {
 	Letters     int64 `bson:"letters"`
 }
 
-// storedOf returns the stored form of s.
-func storedOf(s replicator.State) storedState {
-	out := storedState{
-		Route: s.Route, Version: storeVersion, Owner: s.Owner, Revision: s.Revision, Clean: s.Clean, Fingerprint: s.Fingerprint,
-		Source: storedIdentity(s.Source), Phase: string(s.Phase), Paused: s.Paused, Reason: shorten(s.Reason),
+// Of returns the stored form of s.
+func Of(s replicator.State) State {
+	out := State{
+		Route: s.Route, Version: Version, Owner: s.Owner, Revision: s.Revision, Clean: s.Clean, Fingerprint: s.Fingerprint,
+		Source: identityForm(s.Source), Target: identityForm(s.Target), Phase: string(s.Phase), Paused: s.Paused, Reason: Shorten(s.Reason),
 		Was: string(s.Was), WasLive: s.WasLive, Shared: s.Shared,
 		Start: s.Start.String(), Position: s.Position.String(), Caught: s.Caught.String(), Resync: s.Resync, Copies: s.Copies,
-		Sessions: s.Sessions, Totals: storedTotals(s.Totals), Updated: s.Updated.UTC(),
+		Sessions: s.Sessions, Totals: totalsForm(s.Totals), Updated: s.Updated.UTC(),
 	}
 	for _, h := range s.Held {
-		out.Held = append(out.Held, storedHeld{Namespace: storedName(h.Namespace), Index: h.Index, Seconds: h.Seconds})
+		out.Held = append(out.Held, heldForm{Namespace: nameForm(h.Namespace), Index: h.Index, Seconds: h.Seconds})
 	}
 	for _, d := range s.Delayed {
-		out.Delayed = append(out.Delayed, storedDelayed{Op: d.Op, Collection: storedName(d.Collection), Description: d.Description})
+		out.Delayed = append(out.Delayed, delayedForm{Op: d.Op, Collection: nameForm(d.Collection), Description: d.Description})
 	}
 	for _, c := range s.Collections {
-		sc := storedCollection{UUID: c.UUID, Source: storedName(c.Source), Target: storedName(c.Target), Kind: string(c.Kind), Copied: c.Copied,
+		sc := collectionForm{UUID: c.UUID, Source: nameForm(c.Source), Target: nameForm(c.Target), Kind: string(c.Kind), Copied: c.Copied,
 			Documents: c.Documents, Bytes: c.Bytes, Created: c.Created,
 			Serial: c.Serial, Seen: bson.Timestamp(c.Seen)}
 		if c.Ranges != nil {
-			sc.Ranges = make([]storedRange, len(c.Ranges))
+			sc.Ranges = make([]rangeForm, len(c.Ranges))
 		}
 		for i, r := range c.Ranges {
-			sc.Ranges[i] = storedRange{From: r.From.String(), To: r.To.String(), Natural: r.Natural, At: r.At.String(), Done: r.Done, Scanned: r.Scanned, Matched: r.Matched}
+			sc.Ranges[i] = rangeForm{From: r.From.String(), To: r.To.String(), Natural: r.Natural, At: r.At.String(), Done: r.Done, Scanned: r.Scanned, Matched: r.Matched}
 		}
 		out.Collections = append(out.Collections, sc)
 	}
 	return out
 }
 
-// state returns what is stored. The error says what cannot be true of a stored state.
-func (s storedState) state() (replicator.State, error) {
-	if s.Version != storeVersion {
-		return replicator.State{}, fmt.Errorf("it has version %d and this capstan reads version %d only", s.Version, storeVersion)
+// Replicator returns what is stored. The error says what cannot be true of a stored state.
+func (s State) Replicator() (replicator.State, error) {
+	if s.Version != Version {
+		return replicator.State{}, fmt.Errorf("it has version %d and this capstan reads version %d only", s.Version, Version)
 	}
 	if s.Route == "" || s.Owner == "" || s.Revision < 1 {
 		return replicator.State{}, fmt.Errorf("route %q, owner %q and revision %d cannot be", s.Route, s.Owner, s.Revision)
 	}
 	out := replicator.State{
 		Route: s.Route, Owner: s.Owner, Revision: s.Revision, Clean: s.Clean, Fingerprint: s.Fingerprint,
-		Source: replicator.Identity(s.Source), Phase: replicator.Phase(s.Phase), Paused: s.Paused, Reason: s.Reason,
+		Source: replicator.Identity(s.Source), Target: replicator.Identity(s.Target), Phase: replicator.Phase(s.Phase), Paused: s.Paused, Reason: s.Reason,
 		Resync: s.Resync, Copies: s.Copies, Sessions: s.Sessions, Totals: replicator.Totals(s.Totals), Updated: s.Updated.UTC(),
 		Was: replicator.Phase(s.Was), WasLive: s.WasLive, Shared: s.Shared,
 	}
@@ -172,7 +177,7 @@ func (s storedState) state() (replicator.State, error) {
 	return out, nil
 }
 
-func (c storedCollection) collection() (replicator.CollectionState, error) {
+func (c collectionForm) collection() (replicator.CollectionState, error) {
 	out := replicator.CollectionState{UUID: c.UUID, Source: record.Namespace(c.Source), Target: record.Namespace(c.Target),
 		Kind: replicator.CollectionKind(c.Kind), Copied: c.Copied, Documents: c.Documents, Bytes: c.Bytes, Created: c.Created,
 		Serial: c.Serial, Seen: record.Timestamp(c.Seen)}
@@ -193,4 +198,20 @@ func (c storedCollection) collection() (replicator.CollectionState, error) {
 		}
 	}
 	return out, nil
+}
+
+// MaxReason bounds the text of a reason, in bytes.
+const MaxReason = 16 << 10
+
+// Shorten cuts a text to MaxReason and makes it valid UTF-8.
+func Shorten(s string) string {
+	const cut = " … (cut)"
+	if len(s) > MaxReason {
+		end := MaxReason - len(cut)
+		for end > 0 && !utf8.RuneStart(s[end]) {
+			end--
+		}
+		s = s[:end] + cut
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
 }

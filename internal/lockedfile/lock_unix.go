@@ -1,6 +1,6 @@
 //go:build unix
 
-package checkpoint
+package lockedfile
 
 import (
 	"errors"
@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryLock takes the lock at path, or returns nil and nil if another holder has it.
-func tryLock(path string) (unlock func(), err error) {
+// TryLock takes the lock at path, an empty file that stays, or returns nil and nil if another holder has it.
+func TryLock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open lock file: %w", err)

@@ -1,4 +1,4 @@
-package mongodb
+package stored
 
 import (
 	"reflect"
@@ -18,7 +18,7 @@ func TestEveryFieldOfAStateComesBack(t *testing.T) {
 	var s replicator.State
 	number := 0
 	fillAll(reflect.ValueOf(&s).Elem(), &number)
-	back, err := storedOf(s).state()
+	back, err := Of(s).Replicator()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,19 +26,32 @@ func TestEveryFieldOfAStateComesBack(t *testing.T) {
 	if diff := cmp.Diff(s, back, same); diff != "" {
 		t.Error(diff)
 	}
-	b, err := bson.Marshal(storedOf(s))
+	b, err := bson.Marshal(Of(s))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stored storedState
-	if err := bson.Unmarshal(b, &stored); err != nil {
+	var again State
+	if err := bson.Unmarshal(b, &again); err != nil {
 		t.Fatal(err)
 	}
-	if back, err = stored.state(); err != nil {
+	if back, err = again.Replicator(); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(s, back, same); diff != "" {
 		t.Error("through BSON:", diff)
+	}
+	if b, err = bson.MarshalExtJSON(Of(s), true, false); err != nil {
+		t.Fatal(err)
+	}
+	var read State
+	if err := bson.UnmarshalExtJSON(b, true, &read); err != nil {
+		t.Fatal(err)
+	}
+	if back, err = read.Replicator(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(s, back, same); diff != "" {
+		t.Error("through Extended JSON:", diff)
 	}
 }
 

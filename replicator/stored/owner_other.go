@@ -1,6 +1,6 @@
 //go:build !unix
 
-package mongodb
+package stored
 
 // gone reports whether there is certainly no process pid on this machine. Here one cannot tell: the lease has to end.
 func gone(int) bool { return false }
