@@ -80,14 +80,12 @@ func findRoute(d config.Daemon, name string) (config.Route, config.Target, error
 
 // nearestName returns the name of a replication that name may be a misspelling of, or "".
 func nearestName(name string, routes []config.Route) string {
-	best, least := "", 3 // further away is no misspelling
+	best, least := "", 3 // further away is no misspelling; a name that is right but for its target shows the list
 	for _, r := range routes {
 		for _, t := range r.Targets {
 			d := distance(name, r.Link(t))
 			if !strings.Contains(name, "/") {
 				d = min(d, distance(name, r.Name))
-			} else if route, _, _ := strings.Cut(name, "/"); route == r.Name {
-				d = min(d, 2) // the route is right, the target is not
 			}
 			if d < least {
 				best, least = r.Link(t), d
