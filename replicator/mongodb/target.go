@@ -229,6 +229,7 @@ func (t *Target) write(ctx context.Context, f *fence, ns record.Namespace, ops [
 	if err != nil {
 		return nil, fmt.Errorf("write to %s: %w", ns, err)
 	}
+	ops, place, refused := survivable(ops)
 	w := &work{t: t, f: f, db: client.Database(ns.DB), ns: ns, ops: ops}
 	if ordered {
 		err = w.inOrder(ctx)
@@ -239,7 +240,68 @@ func (t *Target) write(ctx context.Context, f *fence, ns record.Namespace, ops [
 	if err != nil {
 		return nil, fmt.Errorf("write to %s: %w", ns, explain(err))
 	}
-	return w.refusals, nil
+	for i := range w.refusals {
+		if place != nil {
+			w.refusals[i].Index = place[w.refusals[i].Index]
+		}
+	}
+	return append(refused, w.refusals...), nil
+}
+
+// survivable leaves out the ops that would end the server: mongod 6.0.5 aborts when a pipeline gives an existing document two fields of one name,
+// and a pipeline is the only way to replace a document with an empty timestamp or with names that begin with a dollar. place
+// maps the indexes of what is left to those of ops; nil means that nothing was left out.
+func survivable(ops []replicator.Op) (left []replicator.Op, place []int, refused []replicator.Refusal) {
+	for i, op := range ops {
+		if op.Document == nil || !deadly(op.Document) {
+			if place != nil {
+				left, place = append(left, op), append(place, i)
+			}
+			continue
+		}
+		if place == nil {
+			left, place = append([]replicator.Op(nil), ops[:i]...), make([]int, i, len(ops))
+			for k := range place {
+				place[k] = k
+			}
+		}
+		refused = append(refused, replicator.Refusal{Index: i, Err: errRepeated})
+	}
+	if place == nil {
+		return ops, nil, nil
+	}
+	return left, place, refused
+}
+
+var errRepeated = errors.New("it has two fields of one name, beside an empty timestamp or a name that begins with a dollar at the top level: " +
+	"replacing such a document crashes MongoDB 6.0")
+
+// deadly reports whether replacing a document needs a pipeline, and has a repeated name.
+func deadly(doc bson.Raw) bool {
+	timestamp, dollar := odd(doc)
+	return (timestamp || dollar) && repeats(doc)
+}
+
+// repeats reports whether a document, or one inside it, has two fields of one name.
+func repeats(doc bson.Raw) bool {
+	elems, err := doc.Elements()
+	if err != nil {
+		return false
+	}
+	seen := make(map[string]bool, len(elems))
+	for _, e := range elems {
+		if seen[e.Key()] {
+			return true
+		}
+		seen[e.Key()] = true
+		switch v := e.Value(); v.Type {
+		case bson.TypeEmbeddedDocument, bson.TypeArray:
+			if repeats(bson.Raw(v.Value)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // explain adds what to do to errors that a person can do something about.

@@ -310,3 +310,29 @@ func TestAStandaloneServerNeedsNoFence(t *testing.T) {
 		t.Errorf("%+v %v", id, err)
 	}
 }
+
+// A pipeline that gives an existing document two fields of one name ends mongod 6.0.5.
+func TestADocumentThatWouldEndTheServerIsRefused(t *testing.T) {
+	t.Parallel()
+	set := mongotest.ReplicaSet(t)
+	db := set.DB(t)
+	tg := target(t, set, mongodb.TargetConfig{})
+	ns := record.Namespace{DB: db.Name(), Coll: "c"}
+	doc := func(id int) bson.Raw {
+		return raw(t, bson.D{{Key: "_id", Value: id}, {Key: "ts", Value: bson.Timestamp{}}, {Key: "a", Value: 1}, {Key: "a", Value: 2}})
+	}
+	plain := raw(t, bson.D{{Key: "_id", Value: 7}, {Key: "a", Value: 1}, {Key: "a", Value: 2}})
+	var ops []replicator.Op
+	for _, d := range []bson.Raw{doc(1), plain, doc(2)} {
+		ops = append(ops, replicator.Op{Verb: replicator.Put, ID: d.Lookup("_id"), Document: d})
+	}
+	for range 2 { // the second time the plain one is there
+		refused, err := tg.Apply(t.Context(), 0, ns, ops, false)
+		if err != nil || len(refused) != 2 || refused[0].Index != 0 || refused[1].Index != 2 {
+			t.Fatalf("refused %v, %v; want the first and the third", refused, err)
+		}
+	}
+	if n, err := db.Collection("c").CountDocuments(t.Context(), bson.D{}); err != nil || n != 1 {
+		t.Errorf("%d documents, %v; want 1", n, err)
+	}
+}
