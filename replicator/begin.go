@@ -222,7 +222,12 @@ func (l *Link) admit(ctx context.Context, list []CollectionState) error {
 	}
 	var full []string
 	for _, c := range existing {
+		other, err := l.sharer(ctx, c.Name)
+		if err != nil {
+			return err
+		}
 		switch {
+		case other != "":
 		case l.cfg.Existing == DropExisting:
 			if err := l.target.Drop(ctx, c.Name); err != nil {
 				return fmt.Errorf("drop %s: %w", c.Name, err)
@@ -241,6 +246,9 @@ func (l *Link) admit(ctx context.Context, list []CollectionState) error {
 // counts.
 func (l *Link) clear(ctx context.Context, list, old []CollectionState, existing []Collection) error {
 	drop := func(ns record.Namespace) error {
+		if other, err := l.sharer(ctx, ns); err != nil || other != "" {
+			return err
+		}
 		if err := l.target.Drop(ctx, ns); err != nil {
 			return fmt.Errorf("drop %s: %w", ns, err)
 		}
@@ -289,4 +297,27 @@ func (l *Link) overlap(ctx context.Context, targets map[record.Namespace]record.
 		}
 	}
 	return nil
+}
+
+// sharer returns the name of another route that writes to the same collection of the destination, "" if there is none. Such a collection is
+// neither dropped nor cleared: what is in it may be the other's.
+func (l *Link) sharer(ctx context.Context, ns record.Namespace) (string, error) {
+	if !l.cfg.Shared {
+		return "", nil // overlap refuses others
+	}
+	routes, err := l.store.List(ctx)
+	if err != nil {
+		return "", fmt.Errorf("list the routes of the destination: %w", err)
+	}
+	for _, r := range routes {
+		if r.Route == l.route {
+			continue
+		}
+		for _, c := range r.Collections {
+			if c.Target == ns {
+				return r.Route, nil
+			}
+		}
+	}
+	return "", nil
 }

@@ -81,7 +81,8 @@ type Config struct {
 	// Stay makes Run wait for Resync or Resume where it would otherwise return because the route is lost or failed: for daemons,
 	// in which somebody may look at it and act. Whoever took the route over ends Run all the same.
 	Stay bool
-	// Shared lets other routes write to the same collections; then their documents must differ in _id.
+	// Shared lets other routes write to the same collections; then their documents must differ in _id. Nothing is removed from such a
+	// destination but by a delete at the source: neither what a resync does not find there, nor a collection that another route has too.
 	Shared bool
 	// KeepTTL lets TTL indexes expire documents at the destination too, instead of being held back until Finalize.
 	KeepTTL bool

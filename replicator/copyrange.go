@@ -71,7 +71,7 @@ func (l *Link) writeWindow(ctx context.Context, worker int, c CollectionState, r
 	wctx, cancel := drained(ctx)
 	defer cancel()
 	l.mu.Lock()
-	compare := l.state.Resync && !r.Natural
+	compare := l.state.Resync && !r.Natural && !l.cfg.Shared // what others have written is none of the source's
 	l.mu.Unlock()
 	if compare {
 		if err := l.removeOthers(wctx, worker, c, w.Documents, from, to); err != nil {

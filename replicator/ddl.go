@@ -87,6 +87,9 @@ func (l *Link) vacant(ctx context.Context, c CollectionState) error {
 	if l.loops(c) {
 		return fmt.Errorf("%w: %s", ErrLoop, c.Target)
 	}
+	if other, err := l.sharer(ctx, c.Target); err != nil || other != "" {
+		return err
+	}
 	there, err := l.target.Describe(ctx, []record.Namespace{c.Target})
 	if err != nil {
 		return fmt.Errorf("look at the destination: %w", err)
@@ -117,7 +120,13 @@ func (l *Link) dropped(ctx context.Context, ch *record.Change) error {
 
 // forget drops a collection at the destination and takes it out of the route.
 func (l *Link) forget(ctx context.Context, c CollectionState) error {
-	if err := l.target.Drop(ctx, c.Target); err != nil {
+	other, err := l.sharer(ctx, c.Target)
+	if err != nil {
+		return err
+	}
+	if other != "" {
+		l.note(fmt.Sprintf("%s was dropped or renamed at the source; %s is left as it is, as route %q writes to it too", c.Source, c.Target, other))
+	} else if err := l.target.Drop(ctx, c.Target); err != nil {
 		return fmt.Errorf("drop %s: %w", c.Target, err)
 	}
 	l.set1(func() {

@@ -42,6 +42,7 @@ type benchReplicate struct {
 	out     string
 	check   bool
 	control bool
+	goOn    bool
 }
 
 func newBenchReplicateCmd(env *environ) *cobra.Command {
@@ -81,6 +82,7 @@ func newBenchReplicateCmd(env *environ) *cobra.Command {
 	f.DurationVar(&b.figures.LagDuration, "lag-duration", 0, fmt.Sprintf("how long the lag is measured (default %s)", replication.DefaultLagDuration))
 	f.Uint64Var(&b.figures.Seed, "seed", 1, "seed of the documents")
 	f.IntVar(&b.seeds.Seeds, "seeds", 0, "make this many random runs instead")
+	f.BoolVar(&b.goOn, "continue", false, "leave out the random runs that --out has already, and add to them")
 	f.Uint64Var(&b.seeds.First, "first-seed", replication.DefaultFirstSeed, "seed of the first of them")
 	f.StringSliceVar(&b.seeds.Without, "without", nil, "operations that they leave out: "+strings.Join(workload.Kinds(), ", "))
 	f.BoolVar(&b.seeds.NoFaults, "no-faults", false, "break nothing in them")
@@ -138,6 +140,13 @@ func runBenchSeeds(ctx context.Context, env *environ, b benchReplicate) error {
 	cfg.Verify = replication.VerifyWithPackage
 	if b.control {
 		cfg.Program, cfg.Verify, cfg.Patience = replication.NaiveProgram("", "bench", naiveUse), nil, 20*time.Second
+	}
+	if b.goOn {
+		before, err := replication.ReadSeeds(b.out)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		cfg.Before = before
 	}
 	var failed error
 	cfg.Done = func(s *replication.Seed) {

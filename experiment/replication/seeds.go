@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -49,6 +50,8 @@ type SeedsConfig struct {
 	Keep string
 	// Patience: see DefaultPatience.
 	Patience time.Duration
+	// Before is what an earlier call with the same settings, except the number of runs, has done: its seeds are not run again.
+	Before *SeedsRun
 	// Pair, if not nil, are the servers to use; else there are two of three members, which end with Seeds.
 	Pair *Pair
 	// Logger hears of servers and faults. Note says how far it is. Done is called after each run.
@@ -145,9 +148,11 @@ var seedColumns = []results.Column[Seed]{
 
 // SeedsRun is what Seeds found.
 type SeedsRun struct {
-	Machine  experiment.Machine `json:"machine"`
-	Settings SeedsSettings      `json:"settings"`
-	Seeds    []Seed             `json:"-"`
+	Machine experiment.Machine `json:"machine"`
+	// Earlier are the machines, commits and commands of the calls that this one has continued.
+	Earlier  []experiment.Machine `json:"earlier,omitempty"`
+	Settings SeedsSettings        `json:"settings"`
+	Seeds    []Seed               `json:"-"`
 	// Unequal are the seeds of runs that failed.
 	Unequal []uint64 `json:"unequal"`
 }
@@ -172,6 +177,10 @@ func Seeds(ctx context.Context, cfg SeedsConfig) (run *SeedsRun, err error) {
 	}
 	run = &SeedsRun{Settings: SeedsSettings{cfg.Seeds, cfg.First, cfg.Ops, cfg.Documents, cfg.Length.String(), cfg.Without, cfg.NoFaults}, Unequal: []uint64{}}
 	run.Machine = experiment.ThisMachine("")
+	done, err := run.resume(cfg.Before)
+	if err != nil {
+		return nil, err
+	}
 	pair := cfg.Pair
 	if pair == nil {
 		cfg.Note("starting two replica sets of three")
@@ -184,6 +193,9 @@ func Seeds(ctx context.Context, cfg SeedsConfig) (run *SeedsRun, err error) {
 		return nil, err
 	}
 	for seed := cfg.First; seed < cfg.First+uint64(cfg.Seeds); seed++ {
+		if done[seed] {
+			continue
+		}
 		s, err := runSeed(ctx, cfg, pair, seed)
 		if err != nil {
 			return run, fmt.Errorf("seed %d: %w", seed, err)
@@ -197,7 +209,29 @@ func Seeds(ctx context.Context, cfg SeedsConfig) (run *SeedsRun, err error) {
 	return run, nil
 }
 
-// Write puts seeds.csv and run.json into a folder, which it makes.
+// ErrOtherSettings says that runs cannot be continued, as they were made in another way.
+var ErrOtherSettings = errors.New("the earlier runs were made with other settings (seeds, operations, documents, length, faults): give the same, or another folder")
+
+// resume takes over what an earlier call has done, and returns its seeds.
+func (r *SeedsRun) resume(before *SeedsRun) (map[uint64]bool, error) {
+	done := make(map[uint64]bool)
+	if before == nil {
+		return done, nil
+	}
+	was := before.Settings
+	was.Seeds = r.Settings.Seeds
+	if !reflect.DeepEqual(was, r.Settings) {
+		return nil, ErrOtherSettings
+	}
+	r.Seeds, r.Unequal = before.Seeds, append(r.Unequal, before.Unequal...)
+	r.Earlier = append(before.Earlier, before.Machine)
+	for _, s := range before.Seeds {
+		done[s.Seed] = true
+	}
+	return done, nil
+}
+
+// Write puts seeds.csv and seeds.json into a folder, which it makes.
 func (r *SeedsRun) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make results folder: %w", err)
