@@ -95,7 +95,7 @@ func newReplicateCmd(env *environ) *cobra.Command {
 		return replicate(cmd.Context(), env, st, o)
 	}
 	o.register(cmd)
-	cmd.AddCommand(newReplicateControls(env)...)
+	cmd.AddCommand(append(newReplicateControls(env), newReplicateRoutesCmds(env)...)...)
 	return cmd
 }
 

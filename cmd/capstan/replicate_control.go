@@ -70,7 +70,7 @@ func control(ctx context.Context, env *environ, cmd *cobra.Command, route string
 	}
 	text := fmt.Sprintf("%s is %s", r.Route, r.Phase)
 	if verb == daemon.Retry {
-		text = fmt.Sprintf("%s: %d dead letters are gone, %d are left", r.Route, r.Done, r.Left)
+		text = fmt.Sprintf("%s: %s gone, %d left", r.Route, deadLetters(r.Done), r.Left)
 	}
 	_, err = fmt.Fprintln(env.stdout, text)
 	return stdoutErr(err)

@@ -38,7 +38,7 @@ func newServeCmd(env *environ) *cobra.Command {
 		Long:  serveHelp,
 		Example: `  capstan serve -c capstan.yaml
   capstan serve -c capstan.yaml --paused --admin-listen unix:/run/capstan/admin.sock
-  capstan config check -c capstan.yaml && kill -HUP $(pidof capstan)`,
+  capstan config check -c capstan.yaml && pkill -HUP -f 'capstan serve'  # under systemd: systemctl reload capstan`,
 		Args: exactArgs(0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), env, cmd) },
 	}

@@ -3,36 +3,31 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/seed-12ef14e5/capstan/internal/config"
 	"github.com/seed-12ef14e5/capstan/internal/daemon"
-	"github.com/seed-12ef14e5/capstan/internal/match"
 )
 
 // linkMaker makes the link of a route to one of its targets. It connects to nothing.
 type linkMaker func(env *environ, r config.Route, t config.Target, b daemon.Begin) (daemon.Link, func(context.Context), error)
 
-// routesOf returns what the daemon runs. Its error is a *config.Error with everything that only the packages that use a value can say.
+// noRoutes says that there is nothing to do.
+const noRoutes = "there are none, and capstan serve replicates what stands there: capstan config --help shows one"
+
+// routesOf returns what the daemon runs. Its error is a *config.Error: a file without routes is more likely cut off than meant.
 func routesOf(env *environ, d config.Daemon) ([]daemon.Route, error) {
+	if len(d.Routes) == 0 {
+		return nil, &config.Error{Key: "routes", Source: "file " + d.Path, Err: errors.New(noRoutes)}
+	}
 	var routes []daemon.Route
-	var wrong []error
-	for i, r := range d.Routes {
-		for j, f := range r.Scope.Filters {
-			if _, err := match.Compile(f.Query); err != nil {
-				wrong = append(wrong, fmt.Errorf("routes[%d].filters[%d].query: %w", i, j, err))
-			}
-		}
+	for _, r := range d.Routes {
 		for _, t := range r.Targets {
 			routes = append(routes, daemon.Route{
 				Name: r.Link(t), Fingerprint: r.Fingerprint(t), Paused: r.Paused, Facts: factsOf(r, t),
 				Build: func(b daemon.Begin) (daemon.Link, func(context.Context), error) { return env.newLink(env, r, t, b) },
 			})
 		}
-	}
-	if len(wrong) > 0 {
-		return nil, &config.Error{Source: "file " + d.Path, Err: errors.Join(wrong...)}
 	}
 	return routes, nil
 }

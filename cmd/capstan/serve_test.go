@@ -371,7 +371,7 @@ func TestControlsTellTheDaemonAndNeedItsToken(t *testing.T) {
 	}{
 		{[]string{"pause", "a", "--admin", d.socket, "--token-file", token}, 0, "a is paused\n"},
 		{[]string{"resume", "a"}, 0, "a is live\n"}, // address and token of the file
-		{[]string{"retry", "a"}, 0, "a: 3 dead letters are gone, 1 are left\n"},
+		{[]string{"retry", "a"}, 0, "a: 3 dead letters gone, 1 left\n"},
 		{[]string{"pause", "a", "--token-file", wrong}, exitConnect, "the token is missing or wrong"},
 		{[]string{"pause", "nobody"}, exitFailed, "there are: a, lost"},
 		{[]string{"finalize", "a"}, exitFailed, "not live"},

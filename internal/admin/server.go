@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -166,6 +167,12 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		b.WriteString("[" + mark + "] " + one.Route + ": " + string(one.Phase))
 		if why := firstOf(one.Reason, one.LastError); why != "" {
 			b.WriteString(": " + strings.ReplaceAll(why, "\n", " "))
+		}
+		switch {
+		case one.Letters == 1:
+			b.WriteString("; 1 dead letter")
+		case one.Letters > 1:
+			fmt.Fprintf(&b, "; %d dead letters", one.Letters)
 		}
 		b.WriteString("\n")
 	}

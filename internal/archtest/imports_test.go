@@ -42,7 +42,7 @@ var table = map[string]may{
 	"internal/lockedfile": {[]string{"internal/retry"}, []string{"golang.org/x/sys/unix"}, "it replaces a file and knows nothing of what is in it"},
 	"internal/wire":       {nil, allBSON, "it moves commands over the driver's connections and knows no role"},
 	"internal/match":      {nil, allBSON, "a matcher sees documents only"},
-	"internal/config":     {[]string{"etc", "scope"}, join(mongo, []string{"go.yaml.in/yaml/v3", driver + "x/mongo/driver/connstring"}), "settings come from flags, environment and files, not from roles"},
+	"internal/config":     {[]string{"etc", "scope", "internal/match"}, join(mongo, []string{"go.yaml.in/yaml/v3", driver + "x/mongo/driver/connstring"}), "settings come from flags, environment and files, not from roles"},
 	"internal/logging":    {nil, zerolog, "it builds a logger and nothing else"},
 	"internal/faultnet":   {nil, nil, "it moves bytes and knows no protocol: the standard library only"},
 	"internal/mongotest":  {[]string{"localcluster"}, join(mongo, []string{"go.uber.org/goleak"}), "it hands out servers to tests of every package, so it may know no role"},

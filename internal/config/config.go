@@ -20,6 +20,13 @@ const (
 	DefaultColor     = "auto"
 )
 
+// What some settings may be.
+var (
+	logLevels  = []string{"trace", "debug", "info", "warn", "error", "off"}
+	logFormats = []string{"auto", "text", "json"}
+	colors     = []string{"auto", "always", "never"}
+)
+
 // maxURIBytes bounds what is read as a connection string from a file or from standard input.
 const maxURIBytes = 64 << 10
 
@@ -97,9 +104,9 @@ func Load(in Input) (Settings, error) {
 		v   Value
 		ok  []string
 	}{
-		{"log-level", s.LogLevel, []string{"trace", "debug", "info", "warn", "error", "off"}},
-		{"log-format", s.LogFormat, []string{"auto", "text", "json"}},
-		{"color", s.Color, []string{"auto", "always", "never"}},
+		{"log-level", s.LogLevel, logLevels},
+		{"log-format", s.LogFormat, logFormats},
+		{"color", s.Color, colors},
 	} {
 		if err := oneOf(c.key, c.v, c.ok); err != nil {
 			return Settings{}, err
@@ -110,13 +117,16 @@ func Load(in Input) (Settings, error) {
 	return s, err
 }
 
+func noFlag(string) (string, bool) { return "", false }
+func noEnv(string) string          { return "" }
+
 // withNone fills what is nil with what finds nothing.
 func (in Input) withNone() Input {
 	if in.Flag == nil {
-		in.Flag = func(string) (string, bool) { return "", false }
+		in.Flag = noFlag
 	}
 	if in.Getenv == nil {
-		in.Getenv = func(string) string { return "" }
+		in.Getenv = noEnv
 	}
 	return in
 }

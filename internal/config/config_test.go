@@ -13,7 +13,7 @@ import (
 
 func TestTheSampleHoldsEveryKeyWithItsDefault(t *testing.T) {
 	t.Parallel()
-	f, err := parse([]byte(Sample()), func(string) string { return "" })
+	f, err := parse([]byte(Sample()), ".", func(string) string { return "" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,12 +82,12 @@ func TestBadFilesSayWhere(t *testing.T) {
 		"uri: mongodb://$HOME\n":          "write $$ for a dollar",
 		"uri: ${file:/does/not/exist}\n":  "no such file",
 	} {
-		_, err := parse([]byte(text), func(string) string { return "" })
+		_, err := parse([]byte(text), ".", func(string) string { return "" })
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("parse(%q) = %v, want an error with %q", text, err, want)
 		}
 	}
-	if _, err := parse(nil, nil); err != nil {
+	if _, err := parse(nil, ".", nil); err != nil {
 		t.Errorf("an empty file is an error: %v", err)
 	}
 }
@@ -95,7 +95,7 @@ func TestBadFilesSayWhere(t *testing.T) {
 func TestExpandedValuesAreNotParsedAgain(t *testing.T) {
 	t.Parallel()
 	env := func(n string) string { return map[string]string{"P": `x": [y] ${Q} $$ #`}[n] }
-	f, err := parse([]byte("uri: mongodb://u:${P}@h/$$\n"), env)
+	f, err := parse([]byte("uri: mongodb://u:${P}@h/$$\n"), ".", env)
 	if err != nil {
 		t.Fatal(err)
 	}

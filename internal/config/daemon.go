@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -130,7 +131,7 @@ func LoadDaemon(in Input) (Daemon, error) {
 		if err != nil {
 			return Daemon{}, &Error{Source: b.source, Err: err}
 		}
-		f, b.decoder = parseAll(text, in.Getenv)
+		f, b.decoder = parseAll(text, filepath.Dir(path.Text), in.Getenv)
 	}
 	d := b.daemon(f)
 	d.Path, d.settings = path.Text, b.settings
@@ -156,7 +157,7 @@ func LoadAdmin(in Input) (a Admin, tokenErr, err error) {
 		if err != nil {
 			return Admin{}, nil, &Error{Source: b.source, Err: err}
 		}
-		f, b.decoder = parseAll(text, in.Getenv)
+		f, b.decoder = parseAll(text, filepath.Dir(path.Text), in.Getenv)
 		b.problems = nil
 	}
 	a = b.admin(f.Admin)
@@ -264,10 +265,42 @@ func (b *builder) daemon(f file) Daemon {
 	for i, r := range f.Routes {
 		d.Routes = append(d.Routes, b.route(fmt.Sprintf("routes[%d]", i), r))
 	}
-	if len(b.problems) == 0 { // what follows compares routes that are good
-		b.together(d.Routes)
-	}
+	b.together(d.Routes)
+	b.shared(f)
 	return d
+}
+
+// shared checks the settings that all commands share: whoever checks a file is told what is wrong with these, too.
+func (b *builder) shared(f file) {
+	for _, c := range []struct {
+		key, flag, value, def string
+		ok                    []string
+	}{
+		{"log.level", "log-level", f.Log.Level, DefaultLogLevel, logLevels},
+		{"log.format", "log-format", f.Log.Format, DefaultLogFormat, logFormats},
+		{"color", "color", f.Color, DefaultColor, colors},
+	} {
+		v := b.in.first(c.flag, c.value, "", c.def)
+		if err := oneOf(c.key, v, c.ok); err != nil {
+			b.at(c.key, "%v", errors.Unwrap(err))
+		}
+	}
+	if f.URI == "-" {
+		return // a line of standard input, which is read once
+	}
+	key := "uri"
+	if f.URI == "" {
+		key = "uri_file"
+	}
+	v, _, err := (Input{Flag: noFlag, Getenv: noEnv}).uri("uri", f.URI, f.URIFile, b.source, DefaultURI)
+	if err != nil {
+		err = errors.Unwrap(err)
+	} else {
+		err = checkConnection(v.Text)
+	}
+	if err != nil {
+		b.at(key, "%v", err)
+	}
 }
 
 func (b *builder) admin(f adminFile) Admin {
@@ -285,7 +318,7 @@ func (b *builder) admin(f adminFile) Admin {
 	switch {
 	case err != nil:
 		b.at("admin.listen", "%v", err)
-	case reachable && a.Token == "":
+	case reachable && len(a.Token) < MinTokenBytes:
 		b.at("admin.listen", "%s can be reached from other machines: set admin.token or admin.token_file, or listen on 127.0.0.1 or unix:PATH", a.Listen)
 	}
 	return a

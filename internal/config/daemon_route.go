@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/seed-12ef14e5/capstan/internal/match"
 	"github.com/seed-12ef14e5/capstan/scope"
 )
 
@@ -83,6 +84,9 @@ func (b *builder) scope(in string, f routeFile, r *Route) {
 		if err := bson.UnmarshalExtJSON([]byte(one.Query), false, &query); err != nil {
 			b.at(at+".query", "not a query in Extended JSON: %v", err)
 			continue
+		}
+		if _, err := match.Compile(query); err != nil {
+			b.at(at+".query", "%v", err)
 		}
 		r.Filters = append(r.Filters, Filter{one.Namespace, string(one.Query)})
 		r.Scope.Filters = append(r.Scope.Filters, scope.Filter{Pattern: one.Namespace, Query: query})
@@ -207,42 +211,65 @@ func (b *builder) routeDuration(path string, fromFile, def time.Duration) time.D
 	return v
 }
 
-// together checks the routes against one another: names, and that no two write to the same collections.
+// link is the replication of a route to one of its targets.
+type link struct {
+	at, name string
+	route    Route
+	target   Target
+	// set is nil if the scope cannot be compiled: then only the name is compared. plain is set without renames.
+	set, plain *scope.Set
+}
+
+// together checks the routes against one another: names, and that no two write to the same collections. What cannot be compared
+// because it is wrong by itself is left out.
 func (b *builder) together(routes []Route) {
-	type link struct {
-		at, name string
-		route    Route
-		hosts    []string
-		set      *scope.Set
-	}
 	var links []link
 	for i, r := range routes {
-		set, err := scope.Compile(r.Scope)
-		if err != nil {
-			b.at(fmt.Sprintf("routes[%d]", i), "%v", err)
-			return
-		}
-		plain, err := scope.Compile(scope.Config{Include: r.Scope.Include, Exclude: r.Scope.Exclude})
-		if err != nil {
-			b.at(fmt.Sprintf("routes[%d]", i), "%v", err)
-			return
-		}
+		at := fmt.Sprintf("routes[%d]", i)
+		set, plain := b.sets(at, r)
 		for j, t := range r.Targets {
-			one := link{fmt.Sprintf("routes[%d].targets[%d]", i, j), r.Link(t), r, hostsOf(t.URI), set}
-			if ns, loop := scope.Overlap(set, plain); loop && meet(one.hosts, hostsOf(r.Source)) {
-				b.at(one.at, "route %s would replicate %s into itself: rename it, or choose another target", one.name, ns)
-			}
-			for _, other := range links {
-				if one.name == other.name {
-					b.at(one.at, "the name %s is used by %s already", one.name, other.at)
-				}
-				ns, overlap := scope.Overlap(set, other.set)
-				if overlap && meet(one.hosts, other.hosts) && !(r.Shared && other.route.Shared) {
-					b.at(one.at, "routes %s and %s both write to %s: change rename or include, or, if their documents differ in _id, "+
-						"set shared: true in both", other.name, one.name, ns)
-				}
-			}
+			one := link{fmt.Sprintf("%s.targets[%d]", at, j), r.Link(t), r, t, set, plain}
+			b.compare(one, links)
 			links = append(links, one)
+		}
+	}
+}
+
+// sets compiles a route's scope, with renames and without; nil, if something is wrong in it.
+func (b *builder) sets(at string, r Route) (set, plain *scope.Set) {
+	set, err := scope.Compile(r.Scope)
+	if err == nil {
+		plain, err = scope.Compile(scope.Config{Include: r.Scope.Include, Exclude: r.Scope.Exclude})
+	}
+	if err == nil {
+		return set, plain
+	}
+	if !slices.ContainsFunc(b.problems, func(p problem) bool { return strings.HasPrefix(p.path, at+".") }) {
+		b.at(at, "%v", err)
+	}
+	return nil, nil
+}
+
+// compare checks a link by itself and against those before it.
+func (b *builder) compare(one link, before []link) {
+	for _, other := range before {
+		if one.name == other.name && one.route.Name != "" {
+			b.at(one.at, "the name %s is used by %s already", one.name, other.at) // unless it lacks a name of its own
+		}
+	}
+	hosts := hostsOf(one.target.URI)
+	if one.set != nil {
+		if ns, loop := scope.Overlap(one.set, one.plain); loop && meet(hosts, hostsOf(one.route.Source)) {
+			b.also(one.at, "route %s would replicate %s into itself: rename it, or choose another target", one.name, ns)
+		}
+	}
+	for _, other := range before {
+		if one.set == nil || other.set == nil || one.route.Shared && other.route.Shared || !meet(hosts, hostsOf(other.target.URI)) {
+			continue
+		}
+		if ns, overlap := scope.Overlap(one.set, other.set); overlap {
+			b.also(one.at, "routes %s and %s both write to %s: change rename or include, or, if their documents differ in _id, "+
+				"set shared: true in both", other.name, one.name, ns)
 		}
 	}
 }
@@ -250,7 +277,10 @@ func (b *builder) together(routes []Route) {
 // hostsOf returns the hosts of a connection string, with their ports, in lower case. It looks nothing up: two names of one server are
 // two servers here.
 func hostsOf(uri string) []string {
-	_, rest, _ := strings.Cut(uri, "://")
+	_, rest, ok := strings.Cut(uri, "://")
+	if !ok {
+		return nil // reported already
+	}
 	srv := strings.HasPrefix(uri, "mongodb+srv://")
 	if end := strings.IndexAny(rest, "/?"); end >= 0 {
 		rest = rest[:end]

@@ -49,7 +49,7 @@ func TestTheSamplesRouteHoldsEveryKeyWithItsDefault(t *testing.T) {
 	if a, b := fmt.Sprintf("%+v", full.Routes), fmt.Sprintf("%+v", least.Routes); a != b {
 		t.Errorf("the sample says\n%s\nthe defaults are\n%s", a, b)
 	}
-	f, _ := parseAll([]byte(uncommented()), os.Getenv)
+	f, _ := parseAll([]byte(uncommented()), ".", os.Getenv)
 	if len(f.Routes) != 1 {
 		t.Fatal("no route in the sample")
 	}
@@ -279,7 +279,7 @@ func TestAnyChangeOfARouteChangesItsFingerprintAndNothingElseDoes(t *testing.T) 
 func TestWhatOnlyTheDaemonMayReadIsNoMatterForOtherCommands(t *testing.T) {
 	t.Parallel()
 	text := "uri: mongodb://h\nroutes:\n- name: a\n  source: {uri: \"${file:/run/credentials/capstan}\"}\n"
-	if _, err := parse([]byte(text), func(string) string { return "" }); err != nil {
+	if _, err := parse([]byte(text), ".", func(string) string { return "" }); err != nil {
 		t.Error(err)
 	}
 }
@@ -292,7 +292,7 @@ func TestAnAliasBombIsRefused(t *testing.T) {
 		fmt.Fprintf(&b, "b%d: &a%d [%s*a%d]\n", i, i+1, strings.Repeat(fmt.Sprintf("*a%d,", i), 9), i)
 	}
 	b.WriteString("routes: *a9\n")
-	if _, err := parse([]byte(b.String()), func(string) string { return "" }); err == nil {
+	if _, err := parse([]byte(b.String()), ".", func(string) string { return "" }); err == nil {
 		t.Error("taken")
 	}
 }
@@ -311,5 +311,76 @@ func TestAddressesThatOtherMachinesReachAreKnown(t *testing.T) {
 		if _, err := Reachable(bad); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
+	}
+}
+
+func TestEverythingThatIsWrongIsSaidAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := load(t, `log: {level: loud}
+drain_timeout: 30
+admin: {listen: "0.0.0.0:9477", token: short}
+routes:
+- {name: a, source: {uri: "mongodb://s"}, include: [shop.*], targets: [{uri: "mongodb://s"}]}
+- {name: a, source: {uri: "mongodb://x"}, include: [shop.*], targets: [{uri: "mongodb://s"}]}
+- {name: c, source: {uri: "mongodb://x"}, include: [shop.orders], targets: [{uri: "mongodb://s"}], filters: [{namespace: '*.*', query: '{"a": {"$nope": 1}}'}]}
+- {name: d, source: {uri: "nonsense"}, include: [nothing], targets: [{}, {}]}
+`, nil)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		`line 1: log.level: "loud" is not one of trace`,
+		`line 2: drain_timeout: "30" has no unit`,
+		"line 3: admin.listen: 0.0.0.0:9477 can be reached from other machines",
+		"line 3: admin.token: a token has at least",
+		"line 5: routes[0].targets[0]: route a would replicate shop.* into itself",
+		"line 6: routes[1].targets[0]: the name a is used by routes[0].targets[0] already",
+		"line 6: routes[1].targets[0]: routes a and a both write to shop.*",
+		"line 7: routes[2].targets[0]: routes a and c both write to shop.orders",
+		"line 7: routes[2].filters[0].query: ",
+		"line 8: routes[3].source.uri: a connection string starts with",
+		"line 8: routes[3].targets[1].uri: a connection string is missing",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in\n%v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "routes d and") || strings.Contains(err.Error(), "name d is") {
+		t.Errorf("what is wrong by itself is compared with others:\n%v", err)
+	}
+}
+
+func TestNamesOfFilesAreRelativeToTheFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"token":  strings.Repeat("t", MinTokenBytes),
+		"source": "mongodb://u:hunter2@s", "target": "mongodb://t", "one": "mongodb://one", "user": "me",
+		"capstan.yaml": `uri_file: one
+admin: {token_file: token}
+routes:
+- {name: a, source: {uri_file: source}, include: ['${file:user}.*'], targets: [{uri_file: ./target}]}
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := Input{Flag: func(n string) (string, bool) { return filepath.Join(dir, "capstan.yaml"), n == "config" }}
+	d, err := LoadDaemon(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := d.Routes[0]; r.Source != "mongodb://u:hunter2@s" || r.Targets[0].URI != "mongodb://t" || r.Scope.Include[0] != "me.*" {
+		t.Errorf("got %+v", r)
+	}
+	if len(d.Admin.Token) != MinTokenBytes {
+		t.Error("no token")
+	}
+	if a, tokenErr, err := LoadAdmin(in); err != nil || tokenErr != nil || a.Token != d.Admin.Token {
+		t.Error("a client finds no token", tokenErr, err)
+	}
+	if s, err := Load(in); err != nil || s.URI.Text != "mongodb://one" {
+		t.Error(s.URI.Text, err)
 	}
 }

@@ -52,7 +52,9 @@ func (p Problems) Error() string {
 // the first kind of mistake, knows no line of a value that is well-formed and wrong, and cannot expand a value
 // before it becomes a number.
 type decoder struct {
-	getenv   func(string) string
+	getenv func(string) string
+	// dir is the folder that the file is in.
+	dir      string
 	problems Problems
 	// lines has the line of each key that was given, by its path.
 	lines map[string]int
@@ -66,16 +68,24 @@ func (d *decoder) problem(line int, path, format string, args ...any) {
 // at reports a well-formed value that is wrong, with the line of its key or of the nearest one around it, unless something is
 // reported of it already.
 func (d *decoder) at(path, format string, args ...any) {
-	if slices.ContainsFunc(d.problems, func(p problem) bool { return p.path == path }) {
+	if !slices.ContainsFunc(d.problems, func(p problem) bool { return p.path == path }) {
+		d.also(path, format, args...)
+	}
+}
+
+// also is at for what is wrong whatever else is.
+func (d *decoder) also(path, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if slices.ContainsFunc(d.problems, func(p problem) bool { return p.path == path && p.text == text }) {
 		return
 	}
 	for p := path; p != ""; p = p[:max(0, strings.LastIndexAny(p, ".["))] {
 		if line, ok := d.lines[p]; ok {
-			d.problem(line, path, format, args...)
+			d.problem(line, path, "%s", text)
 			return
 		}
 	}
-	d.problem(0, path, format, args...)
+	d.problem(0, path, "%s", text)
 }
 
 // sorted returns the problems in the order of the file.
@@ -185,7 +195,7 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 		v.SetString(n.Value)
 		return
 	}
-	text, err := expand(n.Value, d.getenv)
+	text, err := expand(n.Value, d.dir, d.getenv)
 	if err != nil {
 		d.problems = append(d.problems, problem{line: n.Line, path: path, text: err.Error(), unset: true})
 		return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -105,7 +106,30 @@ func readFile(path string, getenv func(string) string) (file, error) {
 	if err != nil {
 		return file{}, err
 	}
-	return parse(text, getenv)
+	return parse(text, filepath.Dir(path), getenv)
+}
+
+// locate makes the names of files relative to the folder that the file is in, wherever it is read from.
+func (f *file) locate(dir string) {
+	names := []*string{&f.URIFile, &f.Admin.TokenFile}
+	for i := range f.Routes {
+		r := &f.Routes[i]
+		names = append(names, &r.Source.URIFile)
+		for j := range r.Targets {
+			names = append(names, &r.Targets[j].URIFile)
+		}
+	}
+	for _, name := range names {
+		*name = beside(dir, *name)
+	}
+}
+
+// beside returns what a name of a file means in a configuration file in dir.
+func beside(dir, name string) string {
+	if name == "" || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(dir, name)
 }
 
 func readText(path string) ([]byte, error) {
@@ -121,8 +145,8 @@ func readText(path string) ([]byte, error) {
 	return text, err
 }
 
-func parse(text []byte, getenv func(string) string) (file, error) {
-	f, d := parseAll(text, getenv)
+func parse(text []byte, dir string, getenv func(string) string) (file, error) {
+	f, d := parseAll(text, dir, getenv)
 	shared := slices.DeleteFunc(d.sorted(), func(p problem) bool {
 		return p.unset && (strings.HasPrefix(p.path, "routes") || strings.HasPrefix(p.path, "admin"))
 	})
@@ -133,10 +157,10 @@ func parse(text []byte, getenv func(string) string) (file, error) {
 }
 
 // parseAll parses a file strictly: unknown and duplicate keys are problems with their line. It goes on behind a mistake, so that
-// all of them are found.
-func parseAll(text []byte, getenv func(string) string) (file, *decoder) {
+// all of them are found. The names of files in it are relative to dir, the folder that the file is in.
+func parseAll(text []byte, dir string, getenv func(string) string) (file, *decoder) {
 	var f file
-	d := &decoder{getenv: getenv, lines: map[string]int{}}
+	d := &decoder{getenv: getenv, dir: dir, lines: map[string]int{}}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var doc, more yaml.Node
 	switch err := dec.Decode(&doc); {
@@ -147,6 +171,7 @@ func parseAll(text []byte, getenv func(string) string) (file, *decoder) {
 		return f, d
 	}
 	d.decode(doc.Content[0], reflect.ValueOf(&f).Elem(), "")
+	f.locate(dir)
 	if err := dec.Decode(&more); err == nil {
 		d.problem(more.Line, "", "a second YAML document")
 	} else if !errors.Is(err, io.EOF) {
@@ -157,12 +182,12 @@ func parseAll(text []byte, getenv func(string) string) (file, *decoder) {
 
 var variable = regexp.MustCompile(`\$\$|\$\{[^}]*\}|\$`)
 
-// expand replaces ${VAR}, ${VAR:-default}, ${file:/path} and $$. Everything else behind a dollar is
+// expand replaces ${VAR}, ${VAR:-default}, ${file:/path} (relative to dir) and $$. Everything else behind a dollar is
 // an error: a forgotten variable must not become an empty password.
-func expand(s string, getenv func(string) string) (string, error) {
+func expand(s, dir string, getenv func(string) string) (string, error) {
 	var bad error
 	out := variable.ReplaceAllStringFunc(s, func(m string) string {
-		v, err := expandOne(m, getenv)
+		v, err := expandOne(m, dir, getenv)
 		if err != nil && bad == nil {
 			bad = err
 		}
@@ -171,7 +196,7 @@ func expand(s string, getenv func(string) string) (string, error) {
 	return out, bad
 }
 
-func expandOne(m string, getenv func(string) string) (string, error) {
+func expandOne(m, dir string, getenv func(string) string) (string, error) {
 	switch m {
 	case "$$":
 		return "$", nil
@@ -180,7 +205,7 @@ func expandOne(m string, getenv func(string) string) (string, error) {
 	}
 	name := m[2 : len(m)-1]
 	if path, ok := strings.CutPrefix(name, "file:"); ok {
-		b, err := os.ReadFile(path)
+		b, err := os.ReadFile(beside(dir, path))
 		return strings.TrimRight(string(b), "\r\n"), err
 	}
 	name, def, hasDefault := strings.Cut(name, ":-")

@@ -442,3 +442,24 @@ func TestTheManagerHearsOfReadinessOnceAndOfLifeWhileTheLoopsLive(t *testing.T) 
 		_ = stop()
 	})
 }
+
+func TestARouteThatWasFinalizedBeforeIsWell(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var f factory
+		s, stop := running(t, Config{}, f.route("done", ""))
+		f.last(t).set(func(s *replicator.Status) { s.Phase, s.Reason = replicator.PhaseFailed, "the route is finalized" })
+		f.last(t).fail <- fmt.Errorf("route: %w: give the new one another name", replicator.ErrFinalized)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := s.Routes()[0]; got.Phase != replicator.PhaseFinalized || got.Reason != "" || got.Again || !s.Ready() || !s.Settled() {
+			t.Errorf("got %+v", got)
+		}
+		if len(f.all()) != 1 {
+			t.Errorf("begun %d times", len(f.all()))
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -163,7 +163,11 @@ func (u *unit) once(ctx context.Context, begin Begin) (bool, error) {
 		if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			err = nil // stopped, as it was asked to
 		}
-		u.ended(link.Status(), err)
+		last := link.Status()
+		if errors.Is(err, replicator.ErrFinalized) { // it had ended for good before
+			last.Phase, last.Reason, last.LastError, err = replicator.PhaseFinalized, "", "", nil
+		}
+		u.ended(last, err)
 		if closeLink != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 			closeLink(closing)

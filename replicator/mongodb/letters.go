@@ -23,6 +23,8 @@ import (
 const (
 	// LettersCollection, in the database scope.Own of the destination, holds the dead letters of all routes.
 	LettersCollection = "deadletters"
+	// forgetAtOnce is how many letters Forget holds in memory.
+	forgetAtOnce = 1000
 )
 
 // Letters keeps dead letters in capstan.deadletters at the destination: one document per route, namespace and _id, however often it
@@ -156,6 +158,24 @@ func (ls *Letters) Count(ctx context.Context, route string) (int64, error) {
 		return 0, fmt.Errorf("count dead letters of %q: %w", route, explain(err))
 	}
 	return n, nil
+}
+
+// Forget removes all letters of a route; none is success. Nobody may run the route.
+func (ls *Letters) Forget(ctx context.Context, route string) error {
+	for {
+		letters, err := ls.List(ctx, route, forgetAtOnce)
+		if err != nil {
+			return err
+		}
+		for _, l := range letters {
+			if err := ls.Remove(ctx, l); err != nil {
+				return err
+			}
+		}
+		if len(letters) < forgetAtOnce {
+			return nil
+		}
+	}
 }
 
 // Remove removes one letter; none is success.

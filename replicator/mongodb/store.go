@@ -313,6 +313,51 @@ func (s *Store) settled(route string) {
 	delete(s.unsure, route)
 }
 
+// Remove forgets a route that nobody runs. While its owner is alive it returns *replicator.BusyError (see Acquire), and
+// replicator.ErrNoRoute if nothing is stored. It compares with what it has seen: a route that somebody begins in between stays.
+func (s *Store) Remove(ctx context.Context, route string) error {
+	c, err := s.collection(ctx)
+	if err != nil {
+		return fmt.Errorf("remove route %q: %w", route, err)
+	}
+	gone := false // by an attempt of ours whose answer was lost
+	for {
+		cur, err := s.look(ctx, c, route)
+		switch {
+		case err != nil:
+		case cur == nil && gone:
+			return nil
+		case cur == nil:
+			return fmt.Errorf("remove route %q: %w", route, replicator.ErrNoRoute)
+		case !cur.Clean && !stored.OwnerGone(cur.Owner, s.cfg.Host):
+			err = s.lease(ctx, c, *cur)
+		}
+		if err == nil {
+			gone = true
+			err = s.remove(ctx, c, *cur)
+		}
+		if _, again := errors.AsType[changedError](err); again {
+			continue // somebody else has got on; what he left is looked at
+		}
+		if err != nil {
+			return fmt.Errorf("remove route %q: %w", route, explain(err))
+		}
+		s.settled(route)
+		return nil
+	}
+}
+
+// remove deletes cur if it is what is stored; changedError says that it is not, or no longer.
+func (s *Store) remove(ctx context.Context, c *mongo.Collection, cur stored.State) error {
+	return s.t.layer.Do(ctx, "route "+cur.Route, func(ctx context.Context) error {
+		res, err := c.DeleteOne(ctx, append(byRoute(cur.Route), bson.E{Key: "owner", Value: cur.Owner}, bson.E{Key: "revision", Value: cur.Revision}))
+		if err == nil && res.DeletedCount == 0 {
+			return final{changedError{}}
+		}
+		return err
+	})
+}
+
 // Load returns what is stored, replicator.ErrNoRoute if nothing is.
 func (s *Store) Load(ctx context.Context, route string) (replicator.State, error) {
 	raw, err := s.t.layer.FindOne(ctx, scope.Own, RoutesCollection, failover.ReadConfig{Name: "route " + route}, byRoute(route))
