@@ -277,3 +277,69 @@ func TestALetterIsStoredOnceAndCounts(t *testing.T) {
 		})
 	}
 }
+
+func TestARouteIsRemovedOnceNobodyHoldsIt(t *testing.T) {
+	t.Parallel()
+	const lease = 2 * time.Second
+	dep := mongotest.Standalone(t)
+	s, other, r := store(t, dep, mongodb.StoreConfig{Lease: lease}), store(t, dep, mongodb.StoreConfig{Lease: lease}), route(t)
+	if err := other.Remove(t.Context(), r); !errors.Is(err, replicator.ErrNoRoute) {
+		t.Errorf("nothing is removed: %v", err)
+	}
+	st := acquire(t, s, r, "one")
+	refused := make(chan error, 1)
+	go func() { refused <- other.Remove(t.Context(), r) }()
+	for alive := true; alive; {
+		select {
+		case err := <-refused:
+			if !errors.As(err, new(*replicator.BusyError)) {
+				t.Errorf("a route that runs is removed: %v", err)
+			}
+			alive = false
+		default:
+			next, err := s.Save(t.Context(), st)
+			if err != nil {
+				t.Fatal(err)
+			}
+			st = next
+		}
+	}
+	// Its owner is silent for the lease: it counts as dead, and is fenced off if it is not.
+	if err := other.Remove(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Save(t.Context(), st); !isFenced(err, record.OwnerNobody) {
+		t.Errorf("a holder saves what was removed: %v", err)
+	}
+	if err := s.Release(t.Context(), acquire(t, s, r, "two")); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Remove(t.Context(), r); err != nil {
+		t.Errorf("a released route: %v", err)
+	}
+}
+
+func TestTheDeadLettersOfARouteAreForgotten(t *testing.T) {
+	t.Parallel()
+	dep := mongotest.Standalone(t)
+	letters, r := mongodb.NewLetters(target(t, dep, mongodb.TargetConfig{})), route(t)
+	var all []replicator.Letter
+	for i := range 5 {
+		for _, name := range []string{r, r + "/other"} {
+			all = append(all, replicator.Letter{Route: name, Source: record.Namespace{DB: "d", Coll: "c"}, ID: raw(t, d("v", i)).Lookup("v"), Time: time.Now()})
+		}
+	}
+	if err := letters.Add(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // again is no error
+		if err := letters.Forget(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]int64{r: 0, r + "/other": 5} {
+		if n, err := letters.Count(t.Context(), name); err != nil || n != want {
+			t.Errorf("%s has %d letters, want %d: %v", name, n, want, err)
+		}
+	}
+}
