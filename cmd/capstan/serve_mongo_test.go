@@ -192,3 +192,28 @@ func TestADeadDestinationDelaysNoOther(t *testing.T) {
 		t.Errorf("code %d:\n%s", code, d.stderr.String())
 	}
 }
+
+func TestAFinalizedRouteIsWellAfterARestart(t *testing.T) {
+	t.Parallel()
+	d := newRealDaemon(t, "", "")
+	d.insert(t, 0, 10)
+	d.start(t)
+	d.phase(t, "copy", "live")
+	if _, err := d.client.Control(t.Context(), d.name+"/copy", daemon.Finalize, serveToken); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		d.phase(t, "copy", "finalized")
+		if err := d.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if code := d.code(t); code != 0 {
+			t.Fatalf("code %d:\n%s", code, d.stderr.String())
+		}
+		d.start(t)
+	}
+	d.phase(t, "copy", "finalized")
+	if st, _, err := d.client.Status(t.Context()); err != nil || !st.Ready {
+		t.Errorf("not ready: %+v, %v", st.Routes, err)
+	}
+}

@@ -54,6 +54,17 @@ type tcp struct{}
 func (tcp) Network() string { return "tcp" }
 func (tcp) String() string  { return "127.0.0.1:9477" }
 
+// resting is a Daemon whose routes are well, and need a look all the same.
+type resting struct{ fake }
+
+func (*resting) Routes() []daemon.RouteStatus {
+	return []daemon.RouteStatus{
+		{Status: replicator.Status{Route: "idle", Phase: replicator.PhasePaused, Letters: 1}},
+		{Status: replicator.Status{Route: "done", Phase: replicator.PhaseFinalized}},
+		{Status: replicator.Status{Route: "full", Phase: replicator.PhaseLive, Letters: 7}},
+	}
+}
+
 // ask sends one request to a Server; change may change it.
 func ask(d Daemon, cfg Config, method, path string, change func(*http.Request)) (int, string) {
 	r := httptest.NewRequestWithContext(context.Background(), method, path, nil)
@@ -85,6 +96,14 @@ func TestReadinessNamesTheRouteThatIsNotWell(t *testing.T) {
 		t.Errorf("readyz: %d %q", code, body)
 	}
 	if code, body := ask(&fake{well: true}, Config{}, "GET", "/readyz?verbose", nil); code != 200 || body != "[+] good: live\nok\n" {
+		t.Errorf("readyz?verbose: %d %q", code, body)
+	}
+}
+
+func TestReadinessTellsOfPausesAndDeadLetters(t *testing.T) {
+	t.Parallel()
+	code, body := ask(&resting{}, Config{}, "GET", "/readyz?verbose", nil)
+	if code != 200 || body != "[+] idle: paused; 1 dead letter\n[+] done: finalized\n[+] full: live; 7 dead letters\nok\n" {
 		t.Errorf("readyz?verbose: %d %q", code, body)
 	}
 }
