@@ -141,7 +141,7 @@ func TestTwoConsumersOfOneNameFenceEachOther(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("the first consumer goes on beside the second")
 	}
-	if first.err == nil || !strings.Contains(first.stderr.String(), "another consumer with the same name") {
+	if first.err == nil || !strings.Contains(first.stderr.String(), "another process with the same name") {
 		t.Errorf("the first consumer ended with %v and said:\n%s", first.err, first.stderr.String())
 	}
 	select {

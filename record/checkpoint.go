@@ -65,7 +65,7 @@ func (e *FencedError) Error() string {
 	case OwnerNobody:
 		return fmt.Sprintf("checkpoint %q was deleted, and this run ends: start it again to begin anew", e.Name)
 	}
-	return fmt.Sprintf("checkpoint %q now belongs to %s (revision %d): another consumer with the same name is running; "+
+	return fmt.Sprintf("checkpoint %q now belongs to %s (revision %d): another process with the same name is running; "+
 		"give each its own name, or stop one of them", e.Name, e.Owner, e.Revision)
 }
 

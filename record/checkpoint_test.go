@@ -10,7 +10,7 @@ import (
 func TestAFencedErrorSaysWhoTookTheNameOver(t *testing.T) {
 	t.Parallel()
 	for owner, want := range map[string]string{
-		"host-7 pid 12 run x": "now belongs to host-7 pid 12 run x (revision 3): another consumer",
+		"host-7 pid 12 run x": "now belongs to host-7 pid 12 run x (revision 3): another process",
 		record.OwnerByHand:    "was set by hand",
 		record.OwnerNobody:    "was deleted",
 	} {
@@ -18,7 +18,7 @@ func TestAFencedErrorSaysWhoTookTheNameOver(t *testing.T) {
 		if !strings.Contains(text, want) || !strings.Contains(text, "billing") {
 			t.Errorf("owner %q: %q, want %q", owner, text, want)
 		}
-		if process := owner == "host-7 pid 12 run x"; strings.Contains(text, "another consumer") != process {
+		if process := owner == "host-7 pid 12 run x"; strings.Contains(text, "another process") != process {
 			t.Errorf("owner %q: %q", owner, text)
 		}
 	}

@@ -59,9 +59,10 @@ func (l *Link) take(ctx context.Context, s State, source, target Identity) error
 	if err != nil {
 		return fmt.Errorf("count the dead letters: %w", err)
 	}
-	if s.Phase == "" {
-		s.Phase, s.Copies = PhaseCopying, 1
-		s.Resync = l.cfg.Existing == MergeExisting
+	if untouched(s) {
+		s.Phase, s.Was, s.Reason, s.Copies = PhaseCopying, "", "", 1
+		s.Start, s.Position, s.Caught, s.Collections = record.Position{}, record.Position{}, record.Position{}, nil
+		s.Resync, s.WasLive = l.cfg.Existing == MergeExisting, false
 	}
 	if s.Phase == PhaseFailed {
 		s.Phase, s.Reason = cmp.Or(s.Was, PhaseCopying), ""
@@ -115,11 +116,17 @@ func (l *Link) sessions() int { return max(l.cfg.Workers, l.cfg.Readers) + 1 }
 // resolver is the number of the session that settles conflicts.
 func (l *Link) resolver() int { return l.sessions() - 1 }
 
+// untouched reports whether nothing has been written under the name of a route: it found nothing, or was refused. Then it may still become
+// another route.
+func untouched(s State) bool {
+	return s.Phase == "" || s.Copies <= 1 && len(s.Collections) == 0 && s.Totals.Scanned == 0
+}
+
 // check refuses a state that is none of this route's.
 func (l *Link) check(s State, source Identity) error {
 	switch {
-	case s.Phase == "", s.Copies <= 1 && s.Start.IsZero() && len(s.Collections) == 0:
-		return nil // nothing was begun under the name: what was wrong with it has been mended
+	case s.Phase != PhaseFinalized && untouched(s):
+		return nil // what was wrong with the route has been mended
 	case s.Phase == PhaseFinalized:
 		return fmt.Errorf("route %q: %w: give the new one another name", l.route, ErrFinalized)
 	case s.Fingerprint != l.set.Fingerprint():
@@ -132,6 +139,7 @@ func (l *Link) check(s State, source Identity) error {
 
 // restart begins the copy again, comparing with what is there.
 func (l *Link) restart(ctx context.Context) error {
+	l.show(PhaseCopying) // whoever asked for it is told when it has begun
 	l.set1(func() {
 		s := &l.state
 		s.Phase, s.Reason, s.Resync, s.WasLive = PhaseCopying, "", true, false
@@ -170,7 +178,8 @@ func (l *Link) plan(ctx context.Context) error {
 		}
 		list = append(list, l.entry(c, seen))
 	}
-	if err := l.admit(ctx, list); err != nil {
+	l.unused(ctx, found)
+	if err := l.admit(ctx, list, found); err != nil {
 		return err
 	}
 	l.set1(func() {
@@ -194,7 +203,7 @@ func (l *Link) entry(c Collection, seen record.Timestamp) CollectionState {
 }
 
 // admit checks that the destination may be written to, and prepares it as Config.Existing says.
-func (l *Link) admit(ctx context.Context, list []CollectionState) error {
+func (l *Link) admit(ctx context.Context, list []CollectionState, found []Collection) error {
 	var names []record.Namespace
 	to := make(map[record.Namespace]record.Namespace)
 	for _, c := range list {
@@ -218,7 +227,10 @@ func (l *Link) admit(ctx context.Context, list []CollectionState) error {
 		return fmt.Errorf("look at the destination: %w", err)
 	}
 	if resync {
-		return l.clear(ctx, list, old, existing)
+		if err := l.clear(ctx, list, old, existing); err != nil {
+			return err
+		}
+		return l.trim(ctx, found, existing)
 	}
 	var full []string
 	for _, c := range existing {

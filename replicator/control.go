@@ -72,9 +72,11 @@ func (l *Link) Pause(ctx context.Context) error {
 	return l.await(ctx, func() (bool, error) { return l.idle || !l.state.Paused, nil })
 }
 
-// Resume ends a pause, and lets a route that failed try again. It returns at once.
-func (l *Link) Resume(context.Context) error {
-	return l.ask(func() error {
+// Resume ends a pause, and lets a route that failed try again. It returns when the route does something again, or ctx ends.
+func (l *Link) Resume(ctx context.Context) error {
+	rested := false
+	err := l.ask(func() error {
+		rested = l.idle
 		l.state.Paused = false
 		if l.state.Phase == PhaseFailed {
 			l.state.Phase, l.state.Reason = l.state.Was, ""
@@ -82,8 +84,13 @@ func (l *Link) Resume(context.Context) error {
 		if l.state.Phase == PhaseLostHistory {
 			return errors.New("its position is lost: resync it")
 		}
+		l.idle = false // rest has not heard of it yet
 		return nil
 	})
+	if err != nil || !rested {
+		return err
+	}
+	return l.await(ctx, func() (bool, error) { return l.view.phase != PhasePaused && l.view.phase != PhaseFailed || l.idle, nil })
 }
 
 // Resync copies everything again, comparing with what is there, while the destination stays readable. It is the way on from
@@ -98,11 +105,14 @@ func (l *Link) Resync(ctx context.Context) error {
 
 // Finalize ends the route for good: it applies what the source had when it was called, gives TTL indexes their expiry back, and makes the
 // state finalized; then Run returns. Whoever writes to the source has stopped before. It refuses with ErrNotLive before the route
-// is live, as the destination would be incomplete. It returns when all that is done, or ctx ends (then it is still asked for).
+// is live, and with ErrLetters while there are dead letters, as the destination would be incomplete. It returns when all that is done, or ctx ends (then it is still asked for).
 func (l *Link) Finalize(ctx context.Context) error {
 	err := l.ask(func() error {
 		if l.state.Phase != PhaseLive || l.state.Paused {
 			return fmt.Errorf("%w (it is %s)", ErrNotLive, l.view.phase)
+		}
+		if n := l.view.letters; n > 0 {
+			return fmt.Errorf("%w: %d", ErrLetters, n)
 		}
 		l.finalize = true
 		return nil

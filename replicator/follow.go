@@ -58,7 +58,7 @@ func (l *Link) follow(ctx context.Context) error {
 // live when it ended is not complete either: what happened meanwhile is missing.
 func (l *Link) aim(ctx context.Context) (record.Position, error) {
 	l.mu.Lock()
-	at := l.state.Position
+	at, asked := l.state.Position, l.finalize
 	l.mu.Unlock()
 	clock, err := l.source.Clock(ctx, at)
 	if err != nil {
@@ -73,6 +73,7 @@ func (l *Link) aim(ctx context.Context) (record.Position, error) {
 		l.state.Phase, l.state.Caught = phase, record.Position{TS: clock.Head}
 		l.state.WasLive = l.state.WasLive || live
 		l.view.head, l.unsaved = clock.Head, true
+		l.armed = asked
 	})
 	l.show(phase)
 	return at, l.arrived(ctx)
@@ -163,7 +164,7 @@ func (l *Link) arrived(ctx context.Context) error {
 	l.mu.Lock()
 	live := l.state.Phase == PhaseLive
 	there := l.state.Position.TS.Compare(l.state.Caught.TS) >= 0
-	final := l.finalize && there
+	final := l.armed && there
 	if !live && there {
 		l.state.Phase, l.state.WasLive, l.unsaved = PhaseLive, true, true
 	}
@@ -197,8 +198,12 @@ func (l *Link) conclude(ctx context.Context) error {
 		return err
 	}
 	l.mu.Lock()
-	held := l.state.Held
+	held, letters := l.state.Held, l.view.letters
 	l.mu.Unlock()
+	if letters > 0 {
+		l.set1(func() { l.finalize, l.armed = false, false })
+		return fmt.Errorf("%w: %d", ErrLetters, letters)
+	}
 	if err := l.target.Release(ctx, held); err != nil {
 		return fmt.Errorf("give TTL indexes their expiry back: %w", err)
 	}

@@ -95,6 +95,7 @@ type Link struct {
 	idle      bool // paused, and nothing is in progress
 	resync    bool // asked for
 	finalize  bool // asked for
+	armed     bool // asked for before state.Caught was read: what the source had then is applied when that is passed
 	interrupt context.CancelCauseFunc
 	changed   chan struct{} // closed and replaced when something above changes
 }
@@ -260,7 +261,9 @@ func (l *Link) ended(ctx context.Context, err error) error {
 
 // failed makes the state failed, for err, and returns it as an error of Run.
 func (l *Link) failed(err error) error {
-	l.log.Error().Err(err).Msg("the route failed")
+	if l.cfg.Stay { // otherwise Run returns it
+		l.log.Error().Err(err).Msg("the route failed")
+	}
 	l.mu.Lock()
 	if l.state.Owner != "" && l.state.Phase != PhaseFailed && l.state.Phase != PhaseFinalized {
 		l.state.Was, l.state.Phase, l.state.Reason = l.state.Phase, PhaseFailed, err.Error()
@@ -294,9 +297,9 @@ func (l *Link) lost(ctx context.Context, err error) error {
 		l.note("the position was lost and everything is copied again: " + err.Error())
 		return nil
 	}
-	l.log.Error().Err(err).Msg("the position is lost; the route needs a resync")
 	l.showFor(PhaseLostHistory, err.Error())
 	if l.cfg.Stay {
+		l.log.Error().Err(err).Msg("the position is lost; the route needs a resync")
 		return nil
 	}
 	return &LostError{Route: l.route, Err: err}
@@ -324,7 +327,7 @@ func (l *Link) repeat(ctx context.Context, do func(context.Context) error) error
 
 // passes reports whether an error may be gone after a while.
 func (l *Link) passes(err error) bool {
-	for _, final := range []error{ErrNotEmpty, ErrOverlap, ErrLoop, ErrFinalized, ErrTooManyLetters, errReached, errFinalized, errRecopy, errControl} {
+	for _, final := range []error{ErrNotEmpty, ErrOverlap, ErrLoop, ErrFinalized, ErrLetters, ErrTooManyLetters, errReached, errFinalized, errRecopy, errControl} {
 		if errors.Is(err, final) {
 			return false
 		}

@@ -40,9 +40,10 @@ type Collection struct {
 type Identity struct {
 	// SetName is the replica set's name, "" for a standalone server or a mongos; SetID is its
 	// settings.replicaSetId in hex, or the name where that may not be read.
-	SetName, SetID string
+	SetName string `json:"set"`
+	SetID   string `json:"set_id"`
 	// Version is the server's, for example "6.0.5".
-	Version string
+	Version string `json:"version"`
 }
 
 // Range is a part of a collection in the order of _id, (From, To]; the copy is at At. The zero values mean the ends: a Range

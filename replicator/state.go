@@ -101,11 +101,16 @@ type CollectionState struct {
 // Totals are counters of a route.
 type Totals struct {
 	// Scanned and Matched count documents of the copy, CopiedBytes their size.
-	Scanned, Matched, CopiedBytes int64
+	Scanned     int64 `json:"scanned"`
+	Matched     int64 `json:"matched"`
+	CopiedBytes int64 `json:"copied_bytes"`
 	// Changes counts the changes that were read, by what came of them.
-	Read, Applied, Skipped int64
+	Read    int64 `json:"read"`
+	Applied int64 `json:"applied"`
+	Skipped int64 `json:"skipped"`
 	// Conflicts counts unique-index conflicts that were resolved, Letters the documents that were set aside.
-	Conflicts, Letters int64
+	Conflicts int64 `json:"conflicts"`
+	Letters   int64 `json:"dead_letters"`
 }
 
 // Errors of stores and routes.
@@ -122,6 +127,8 @@ var (
 	ErrFinalized = errors.New("the route is finalized")
 	// ErrNotLive says that a route is not complete yet.
 	ErrNotLive = errors.New("the route is not live: its destination is incomplete")
+	// ErrLetters says that a route cannot be finalized while documents are set aside: the destination would be incomplete.
+	ErrLetters = errors.New("there are dead letters, whose documents the destination does not have: retry them, or see to it that they are not needed and forget the route")
 	// ErrTooManyLetters says that more documents were refused than the route may set aside.
 	ErrTooManyLetters = errors.New("too many dead letters")
 	// ErrNotEmpty says that the destination holds data already.

@@ -133,9 +133,11 @@ func compile(text string) (pattern, error) {
 }
 
 // legal reports whether a database and a collection may have these names. Blanks, quotes and slashes are none of a
-// database's, but a collection may well have them.
+// database's, but a collection may well have them. A dot at the beginning is none of a collection's; one at the end is
+// taken for a slip although the server would allow it.
 func legal(db, coll string) bool {
-	return !strings.ContainsAny(db, " $\"\\/\x00") && !strings.ContainsAny(coll, "$\x00")
+	return !strings.ContainsAny(db, " $\"\\/\x00") && !strings.ContainsAny(coll, "$\x00") &&
+		!strings.HasPrefix(coll, ".") && !strings.HasSuffix(coll, ".")
 }
 
 func glob(s string) string { return strings.ReplaceAll(regexp.QuoteMeta(s), `\*`, `.*`) }

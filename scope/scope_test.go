@@ -73,6 +73,8 @@ func TestWhatIsNoPatternIsRefused(t *testing.T) {
 	for _, bad := range []Config{
 		{Include: []string{""}}, {Include: []string{".a"}}, {Include: []string{"a."}}, {Include: []string{"a b.c"}}, {Include: []string{"a.$cmd"}},
 		{Exclude: []string{"a/b.c"}}, {Include: []string{"a.b\x00"}},
+		{Include: []string{"a..b"}}, {Include: []string{"a.b."}}, {Exclude: []string{"a.*."}}, {Include: []string{"a..*"}},
+		{Rename: []Rename{{"a..b", "c.d"}}}, {Rename: []Rename{{"a.b", "c..d"}}}, {Rename: []Rename{{"a.b", "c.d."}}}, {Rename: []Rename{{"a..*", "c..*"}}},
 		{Rename: []Rename{{"a", "b"}}}, {Rename: []Rename{{"a.*", "b.c"}}}, {Rename: []Rename{{"a.b", "c.*"}}}, {Rename: []Rename{{"a*.b", "c.d"}}},
 		{Rename: []Rename{{"a.b", "c d.e"}}}, {Rename: []Rename{{"a.b*", "c.d*"}}}, {Rename: []Rename{{"a.b", "admin.d"}}}, {Rename: []Rename{{"a.b", "c.system.views"}}},
 		{Filters: []Filter{{Pattern: "", Query: bson.Raw{5, 0, 0, 0, 0}}}},

@@ -80,6 +80,10 @@ type Hooks struct {
 	OnNamespace func(ns record.Namespace, total int64)
 	// OnWindow is called when a window is compared: how many documents of the source were looked at, and their bytes.
 	OnWindow func(ns record.Namespace, documents, bytes int64)
+	// OnSettle is called while documents that differ wait to be looked at again, at least once before each wait: how many have no
+	// verdict yet, and whether everything is read, so that only they are waited for (up to Config.Settle, twice that for documents
+	// that go on changing).
+	OnSettle func(documents int, read bool)
 	// OnRetry is called when a command is tried again.
 	OnRetry func(side string, err error)
 }

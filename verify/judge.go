@@ -81,6 +81,9 @@ func (r *run) judge(ctx context.Context, scanned <-chan struct{}) error {
 		if scanned == nil && r.pendingCount() == 0 {
 			return nil
 		}
+		if n := r.pendingCount(); n > 0 && r.cfg.Hooks.OnSettle != nil {
+			r.cfg.Hooks.OnSettle(n, scanned == nil)
+		}
 		if wait == 0 {
 			wait = time.Hour // until something arrives
 		}

@@ -63,7 +63,8 @@ type Namespace struct {
 	OlderAtTarget int64   `json:"older_at_target,omitempty"`
 	Bytes         int64   `json:"bytes"`
 	Seconds       float64 `json:"seconds"`
-	// Differences lists the first documents that differ, in the order in which they were found.
+	// Differences lists documents that differ, Config.MaxDifferences in all namespaces: those that are Missing, then those that
+	// are Extra, Different, Moved and Changing; of each kind, those with Paths first, in order of their _ids.
 	Differences []Difference `json:"differences,omitempty"`
 }
 
@@ -203,7 +204,7 @@ func (n *Namespace) write(b *strings.Builder) {
 		}
 	}
 	if listed := int64(len(n.Differences)); listed < n.Missing+n.Extra+n.Different+n.Changing+n.Moved {
-		fmt.Fprintf(b, "  … and %d more\n", n.Missing+n.Extra+n.Different+n.Changing+n.Moved-listed)
+		fmt.Fprintf(b, "  … and %d more (--max-differences)\n", n.Missing+n.Extra+n.Different+n.Changing+n.Moved-listed)
 	}
 }
 

@@ -3,6 +3,8 @@ package verify
 import (
 	"container/heap"
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +38,19 @@ type state struct {
 	report Namespace
 	spans  []*span
 	done   bool // all spans are
+	// onlyTS counts the messages that differ only in the ts that a server gave them.
+	onlyTS int64
+}
+
+// finished returns what is known as it is reported.
+func (s *state) finished() Namespace {
+	n := s.report
+	n.Differences = arrange(n.Differences)
+	if s.onlyTS > 0 {
+		n.Findings = append(slices.Clone(n.Findings), Finding{About: AboutCollection, Note: true, Text: fmt.Sprintf(
+			"has %s different in ts alone: a stream route makes ts anew: compare with --new-timestamps", plural(s.onlyTS, "message"))})
+	}
+	return n
 }
 
 // span is one range [next, hi) of _ids that is still to be compared; zero values are open ends.
@@ -151,6 +166,9 @@ func (r *run) close(s *suspect, kind string, source, target bson.Raw) {
 			n.Equal++
 		}
 		return
+	}
+	if kind == Different && s.p.capped() && !s.p.newTS && isMessage(source) && equalButTS(source, target) {
+		s.p.state.onlyTS++
 	}
 	var paths []PathDiff
 	if kind == Different && r.diffs < r.cfg.Diffs && r.listed < r.cfg.MaxDifferences {

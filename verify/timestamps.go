@@ -40,3 +40,10 @@ func equalButTS(a, b bson.Raw) bool {
 	b1, b2 := withoutTS(b)
 	return (a2 == nil) == (b2 == nil) && bytes.Equal(a1, b1) && bytes.Equal(a2, b2)
 }
+
+// isMessage reports whether doc has what a producer gives every message.
+func isMessage(doc bson.Raw) bool {
+	_, noSrc := doc.LookupErr(record.FieldSrc)
+	_, noSeq := doc.LookupErr(record.FieldSeq)
+	return noSrc == nil && noSeq == nil
+}

@@ -107,7 +107,7 @@ func (r *run) report() Report {
 	rep := Report{Seconds: r.before + time.Since(r.begin).Seconds(), Resumed: r.resume}
 	for _, p := range r.pairs {
 		if p.state != nil {
-			rep.Namespaces = append(rep.Namespaces, p.state.report)
+			rep.Namespaces = append(rep.Namespaces, p.state.finished())
 		}
 	}
 	rep.sum()

@@ -48,6 +48,14 @@ func hint(err error) string {
 	switch {
 	case errors.As(err, new(*codeError)), errors.As(err, new(*stream.PrivilegeError)), errors.As(err, new(*admin.UnreachableError)):
 		return "" // they say it
+	case errors.Is(err, replicator.ErrNotEmpty):
+		return "--existing merge compares and replaces, --existing drop drops them first, --rename gives other names"
+	case errors.As(err, new(*replicator.MismatchError)):
+		return "--resync copies again, comparing; --name NAME begins another route"
+	case errors.As(err, new(*replicator.BusyError)):
+		return "--take-over takes the route from it"
+	case errors.As(err, new(*replicator.LostError)):
+		return "--resync copies again, comparing with what is there"
 	case mongoerr.BadCredentials(err):
 		return "the server refused the user or the password: check both, and authSource in the connection string"
 	case cannotConnect(err) && mongoerr.IsNoPrimary(err):

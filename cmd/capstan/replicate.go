@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -127,7 +128,21 @@ func (o *replicateOptions) check() error {
 				return nil
 			}
 		}
-		return usageError("--%s is %q; it is one of %q", flag, v, ok)
+		return usageError("--%s is %q; it is one of: %s", flag, v, strings.TrimPrefix(strings.Join(ok, ", "), ", "))
+	}
+	switch {
+	case o.workers < 1 || o.workers > replicator.MaxWorkers:
+		return usageError("--workers is %d; it must be 1 to %d", o.workers, replicator.MaxWorkers)
+	case o.readers < 1 || o.readers > replicator.MaxReaders:
+		return usageError("--readers is %d; it must be 1 to %d", o.readers, replicator.MaxReaders)
+	case o.window < 0:
+		return usageError("--window is %d; it must not be negative", o.window)
+	case o.letters < -1:
+		return usageError("--max-dead-letters is %d; it must be -1 (none) or more", o.letters)
+	case o.save <= 0:
+		return usageError("--save-every is %s; it must be positive", o.save)
+	case o.output != outputText && !o.dryRun:
+		return usageError("--output is for --dry-run; capstan status and capstan verify have their own")
 	}
 	return errors.Join(
 		oneOf("existing", o.existing, "refuse", "merge", "drop"),
@@ -195,7 +210,11 @@ func runRoute(ctx context.Context, env *environ, r aRoute) error {
 	show := newRouteProgress(env, r.Status)
 	err := r.Run(ctx)
 	show.end()
-	env.note("%s", routeSummary(r.Status()))
+	text := routeSummary(r.Status())
+	if err == nil && r.Status().Phase != replicator.PhaseFinalized {
+		text += "; the same command goes on here"
+	}
+	env.note("%s", text)
 	return err
 }
 
@@ -208,9 +227,6 @@ func routeSummary(s replicator.Status) string {
 	}
 	if s.Checkpoint.Time != "" {
 		text += ", checkpoint " + s.Checkpoint.Time
-	}
-	if s.Phase != replicator.PhaseFinalized {
-		text += "; the same command goes on here"
 	}
 	return text
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/seed-12ef14e5/capstan/internal/config"
+	"github.com/seed-12ef14e5/capstan/record"
 	"github.com/seed-12ef14e5/capstan/replicator"
 	"github.com/seed-12ef14e5/capstan/replicator/mongodb"
 	"github.com/seed-12ef14e5/capstan/scope"
@@ -119,12 +120,104 @@ func replicateDryRun(ctx context.Context, env *environ, st sourceTarget, o repli
 		defer cancel()
 		_ = src.Close(cctx) // nothing is in progress
 	}()
-	report, err := mongodb.Preflight(ctx, src, st.Target, set, mongodb.PreflightConfig{Existing: replicator.Existing(o.existing), KeepTTL: o.keepTTL})
+	cfg := mongodb.PreflightConfig{Existing: replicator.Existing(o.existing), KeepTTL: o.keepTTL}
+	findings, goesOn, err := knownRoutes(ctx, env, src, st, set, o)
 	if err != nil {
 		return err
 	}
+	if goesOn {
+		cfg.Existing = replicator.MergeExisting // what is there is its own
+	}
+	report, err := mongodb.Preflight(ctx, src, st.Target, set, cfg)
+	if err != nil {
+		return err
+	}
+	report.Findings = append(findings, report.Findings...)
 	if err := printPreflight(env, report, o.output); err != nil || !report.Blocked() {
 		return err
 	}
 	return &codeError{code: exitFailed} // all has been said
+}
+
+// knownRoutes says what the routes that the destination remembers mean for this one, and whether it goes on where it was.
+func knownRoutes(ctx context.Context, env *environ, src *mongodb.Source, st sourceTarget, set *scope.Set, o replicateOptions) (list []mongodb.Finding, goesOn bool, err error) {
+	target, err := mongodb.NewTarget(st.Target, mongodb.TargetConfig{})
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() {
+		cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		_ = target.Close(cctx) // nothing is in progress
+	}()
+	store, err := mongodb.NewStore(target, mongodb.StoreConfig{})
+	if err != nil {
+		return nil, false, err
+	}
+	routes, err := store.List(ctx)
+	if err != nil {
+		env.log.Debug().Err(err).Msg("the routes of the destination cannot be read")
+		return nil, false, nil // the preflight says which rights are missing
+	}
+	found, err := src.Collections(ctx, set)
+	if err != nil {
+		return nil, false, err
+	}
+	list = unusedParts(ctx, env, src, set)
+	for _, r := range routes {
+		switch {
+		case r.Route != o.name:
+			list = append(list, sharedWith(r, found, set, o)...)
+		case r.Fingerprint != set.Fingerprint() && len(r.Collections) > 0 && !o.resync:
+			list = append(list, mongodb.Finding{Severity: mongodb.SeverityBlocker, Code: "other-scope",
+				Text: fmt.Sprintf("the destination has a checkpoint of route %q that was made with another scope", r.Route), Do: "--name NAME begins another route, --resync copies again"})
+		default:
+			goesOn = true
+			list = append(list, mongodb.Finding{Severity: mongodb.SeverityNote, Code: "goes-on",
+				Text: fmt.Sprintf("route %q is known to the destination (%s): it goes on where it was, and what the destination has is its own", r.Route, r.Phase)})
+		}
+	}
+	return list, goesOn, nil
+}
+
+// sharedWith says which collections another route writes to.
+func sharedWith(r replicator.State, found []replicator.Collection, set *scope.Set, o replicateOptions) (list []mongodb.Finding) {
+	if r.Phase == replicator.PhaseFinalized || r.Shared && o.shared {
+		return nil
+	}
+	for _, c := range r.Collections {
+		for _, f := range found {
+			if set.Target(f.Name) == c.Target {
+				list = append(list, mongodb.Finding{Severity: mongodb.SeverityBlocker, Code: "other-route", Namespace: c.Target.String(),
+					Text: fmt.Sprintf("route %q writes to it", r.Route), Do: "rename, declare both routes --shared, or forget that route: capstan replicate forget"})
+			}
+		}
+	}
+	return list
+}
+
+// unusedParts names the parts of the scope that fit nothing at the source: a misspelt filter would let through what it was to hold back.
+func unusedParts(ctx context.Context, env *environ, src *mongodb.Source, set *scope.Set) (list []mongodb.Finding) {
+	var wide scope.Config
+	if db := set.Database(); db != "" {
+		wide.Include = []string{db}
+	}
+	all, err := scope.Compile(wide)
+	if err != nil {
+		return nil // a name that has been compiled
+	}
+	found, err := src.Collections(ctx, all)
+	if err != nil {
+		env.log.Debug().Err(err).Msg("the source's collections cannot be listed")
+		return nil // the preflight says which rights are missing
+	}
+	names := make([]record.Namespace, len(found))
+	for i, c := range found {
+		names[i] = c.Name
+	}
+	for _, text := range set.Unused(names) {
+		list = append(list, mongodb.Finding{Severity: mongodb.SeverityWarning, Code: "fits-nothing",
+			Text: text + " fits no collection that the source has now", Do: "correct it, if it is misspelt"})
+	}
+	return list
 }

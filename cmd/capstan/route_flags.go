@@ -93,6 +93,10 @@ func (f *sourceTargetFlags) scope() (scope.Config, error) {
 		if !ok {
 			return c, usageError("--rename %q: want SOURCE=TARGET, for example shop.orders=archive.orders or shop=archive", r)
 		}
+		if strings.Contains(to, "=") {
+			return c, usageError("--rename %q has more than one =: want one SOURCE=TARGET each time; repeat --rename for more, "+
+				"and take the configuration file of capstan serve for a name that has a = in it", r)
+		}
 		if !strings.Contains(from+to, ".") {
 			from, to = from+".*", to+".*"
 		}

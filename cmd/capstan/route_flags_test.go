@@ -68,6 +68,8 @@ func TestABadSideIsNamed(t *testing.T) {
 		"target-uri (env CAPSTAN_TARGET_URI)":           {map[string]string{"CAPSTAN_SOURCE_URI": "mongodb://a:1", "CAPSTAN_TARGET_URI": "http://x"}, nil, exitConfig},
 		"source-uri and source-uri-file are both given": {both, []string{"--source-uri", "mongodb://a:1", "--source-uri-file", "x"}, exitConfig},
 		"--rename \"a.b\"":                              {both, []string{"--rename", "a.b"}, exitUsage},
+		"has more than one =":                           {both, []string{"--rename", "a=b=c"}, exitUsage},
+		"include: not a pattern of namespaces":          {both, []string{"--include", "shop..x"}, exitUsage},
 		"rename a.b=c.*":                                {both, []string{"--rename", "a.b=c.*"}, exitUsage},
 		"--filter {":                                    {both, []string{"--filter", "{"}, exitUsage},
 		"want JSON, or NAMESPACES=JSON":                 {both, []string{"--filter", "shop.x"}, exitUsage},

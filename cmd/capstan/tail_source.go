@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -28,7 +29,23 @@ func parseScope(s string) (namespace, error) {
 	if checkDatabase(s) == nil {
 		return namespace{db: s}, nil
 	}
+	if strings.Contains(s, "*") {
+		return namespace{}, refusePattern(s)
+	}
 	return parseNamespace(s)
+}
+
+// refusePattern says what to follow instead of a pattern, which would be waited for as a collection of that name.
+func refusePattern(s string) error {
+	db, coll, _ := strings.Cut(s, ".")
+	narrow := ""
+	if coll != "" && coll != "*" {
+		narrow = `, with --filter on "ns.coll" for some of its collections`
+	}
+	if checkDatabase(db) != nil {
+		return usageError("%q: tail takes no patterns; follow all databases: capstan tail '*'%s", s, narrow)
+	}
+	return usageError("%q: tail takes no patterns; follow the database: capstan tail %s%s, or all of them: capstan tail '*'", s, db, narrow)
 }
 
 // checkChanges refuses the flags that mean nothing to a change stream.

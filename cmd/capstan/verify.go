@@ -19,6 +19,9 @@ import (
 // itself costs a little time instead of the machine's memory.
 const verifyMemory = 64 << 20
 
+// verifyListed is how many differing documents the text lists unless --max-differences says more.
+const verifyListed = 20
+
 const verifyHelp = `Compare a source and a target: which collections there are, their options and indexes, every document byte for
 byte, and the order of capped collections. It only reads, holds little memory at any size, and may run while a route works: a
 document that differs is looked at again until it is equal, or has differed for --settle.
@@ -38,6 +41,7 @@ type verifyFlags struct {
 	noIndexes        bool
 	strictTTL        bool
 	newTimestamps    bool
+	listAll          bool // --max-differences is given: what the library lists is what is asked for
 }
 
 func newVerifyCmd(env *environ) *cobra.Command {
@@ -58,6 +62,7 @@ func newVerifyCmd(env *environ) *cobra.Command {
 			if f.settle < 0 || f.timeout < 0 || f.workers < 0 || f.workers > verify.MaxWorkers {
 				return usageError("--settle and --timeout must not be negative, and --workers is at most %d", verify.MaxWorkers)
 			}
+			f.listAll = cmd.Flags().Changed("max-differences")
 			st, err := f.parse(env, cmd)
 			if err != nil {
 				return err
@@ -72,7 +77,7 @@ func newVerifyCmd(env *environ) *cobra.Command {
 	fl.DurationVar(&f.settle, "settle", verify.DefaultSettle, "how long a document must have stayed different")
 	fl.BoolVar(&f.quiet, "idle", false, "nothing writes to either side: what differs is looked at only once more")
 	fl.StringVar(&f.progress, "progress", "", "file that keeps how far it is: after an interruption the next run goes on from there")
-	fl.IntVar(&f.max, "max-differences", verify.DefaultMaxDifferences, "how many differing documents are listed; all are counted")
+	fl.IntVar(&f.max, "max-differences", verify.DefaultMaxDifferences, fmt.Sprintf("how many differing documents are listed; all are counted (default %d in text)", verifyListed))
 	fl.IntVar(&f.diffs, "diffs", verify.DefaultDiffs, "of how many differing documents the fields are listed")
 	fl.IntVar(&f.workers, "workers", verify.DefaultWorkers, "ranges of documents that are compared at the same time")
 	fl.BoolVar(&f.noIndexes, "no-indexes", false, "do not compare indexes")
@@ -107,9 +112,9 @@ func runVerify(ctx context.Context, env *environ, st sourceTarget, f verifyFlags
 		return err
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(verifyMemory))
-	view := &verifyView{env: env, begin: time.Now()}
+	view := &verifyView{env: env, settle: f.settle}
 	c := f.config(env, st)
-	c.Hooks = verify.Hooks{OnNamespace: view.namespace, OnWindow: view.window}
+	c.Hooks = verify.Hooks{OnNamespace: view.namespace, OnWindow: view.window, OnSettle: view.wait}
 	v, err := verify.New(st.Source, st.Target, c)
 	if err != nil {
 		return err
@@ -122,7 +127,7 @@ func runVerify(ctx context.Context, env *environ, st sourceTarget, f verifyFlags
 		}
 		return err
 	}
-	if err := writeVerify(env, rep, f.output); err != nil {
+	if err := writeVerify(env, rep, f.output, f.listAll); err != nil {
 		return err
 	}
 	if !rep.Equal {
@@ -131,8 +136,11 @@ func runVerify(ctx context.Context, env *environ, st sourceTarget, f verifyFlags
 	return nil
 }
 
-func writeVerify(env *environ, rep verify.Report, output string) error {
+func writeVerify(env *environ, rep verify.Report, output string, listAll bool) error {
 	if output != outputJSON {
+		if !listAll {
+			rep = rep.First(verifyListed)
+		}
 		return stdoutErr(rep.Write(env.stdout))
 	}
 	enc := json.NewEncoder(env.stdout)
@@ -142,9 +150,12 @@ func writeVerify(env *environ, rep verify.Report, output string) error {
 
 // verifyView shows how far a comparison is, one collection after the other.
 type verifyView struct {
-	env   *environ
-	begin time.Time
-	shown *progress
+	env    *environ
+	settle time.Duration
+	shown  *progress
+	// waiting: everything is read; pending is how many documents have no verdict.
+	waiting bool
+	pending atomic.Int64
 
 	name             string
 	total            int64
@@ -164,6 +175,27 @@ func (v *verifyView) namespace(ns record.Namespace, total int64) {
 func (v *verifyView) window(_ record.Namespace, documents, bytes int64) {
 	v.documents.Add(documents)
 	v.bytes.Add(bytes)
+}
+
+// wait shows that documents which differ are waited for: as a view of its own once everything is read, as the last collection's
+// bar is full then. The library calls it from one goroutine, and behind the last namespace if read is true.
+func (v *verifyView) wait(documents int, read bool) {
+	v.pending.Store(int64(documents))
+	if !read || v.waiting {
+		return
+	}
+	v.end()
+	v.waiting = true
+	v.shown = showProgress(v.env, 0, v.pending.Load, v.waitText)
+}
+
+func (v *verifyView) waitText() string {
+	n := v.pending.Load()
+	s := fmt.Sprintf("%d documents differ", n)
+	if n == 1 {
+		s = "1 document differs"
+	}
+	return s + fmt.Sprintf("; waiting up to %s for a live route (--settle, --idle)", v.settle)
 }
 
 // text is how far a collection is, in words.

@@ -110,4 +110,10 @@ func TestVerifyComparesAStreamOfTheDaemon(t *testing.T) {
 	if code != exitOK || !strings.Contains(stdout, "verify: equal: 1 collection") {
 		t.Errorf("code %d:\n%s%s", code, stdout, stderr)
 	}
+	// Without the route, the flag is named.
+	stdout, stderr, code = capstan(t, "", "verify", "--idle", "--source-uri", d.URI, "--target-uri", d.URI, "--include", ns,
+		"--rename", source.Name()+"="+target.Name())
+	if code != exitDifference || !strings.Contains(stdout, "note: collection has 3 messages different in ts alone: a stream route makes ts anew: compare with --new-timestamps") {
+		t.Errorf("code %d:\n%s%s", code, stdout, stderr)
+	}
 }

@@ -43,6 +43,11 @@ func TestVerifyTellsEqualFromDifferentByItsExitCode(t *testing.T) {
 		!strings.Contains(stdout, "… and 147 more") || strings.Contains(stderr, "capstan:") {
 		t.Errorf("code %d:\n%s%s", code, stdout, stderr)
 	}
+	stdout, stderr, code = capstan(t, "", args...)
+	if code != exitDifference || strings.Count(stdout, "missing: ") != 20 || !strings.Contains(stdout, "… and 130 more (--max-differences)") ||
+		!strings.Contains(stdout, "missing: {\"$numberInt\":\"1\"}\n  missing: {\"$numberInt\":\"3\"}\n") {
+		t.Errorf("code %d:\n%s%s", code, stdout, stderr)
+	}
 	stdout, _, code = capstan(t, "", append(args, "--output", "json")...)
 	var rep verify.Report
 	if err := json.Unmarshal([]byte(stdout), &rep); err != nil || code != exitDifference {
@@ -59,5 +64,47 @@ func TestVerifyOfNothingIsNoSuccess(t *testing.T) {
 	_, stderr, code := capstan(t, "", "verify", "--source-uri", d.URI, "--target-uri", d.URI, "--include", "no_such_database.*")
 	if code != exitFailed || !strings.Contains(stderr, "no collection of either side takes part") {
 		t.Errorf("code %d: %s", code, stderr)
+	}
+}
+
+// Who waits for --settle is told so.
+func TestVerifySaysThatItWaits(t *testing.T) {
+	t.Parallel()
+	d := mongotest.Standalone(t)
+	source, target := d.DB(t), d.DB(t)
+	for i := range 3 {
+		if _, err := source.Collection("orders").InsertOne(t.Context(), bson.D{{Key: "_id", Value: i}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, stderr, code := capstan(t, "", "verify", "--source-uri", d.URI, "--target-uri", d.URI, "--include", source.Name()+".*",
+		"--rename", source.Name()+"="+target.Name(), "--settle", "8s")
+	if code != exitDifference || !strings.Contains(stderr, "3 documents differ; waiting up to 8s for a live route (--settle, --idle)") {
+		t.Errorf("code %d:\n%s", code, stderr)
+	}
+}
+
+// Many differences are listed in an order, and of every kind some.
+func TestVerifyListsEveryKind(t *testing.T) {
+	t.Parallel()
+	d := mongotest.Standalone(t)
+	source, target := d.DB(t), d.DB(t)
+	for i := range 40 {
+		doc := bson.D{{Key: "_id", Value: i}}
+		if i >= 30 {
+			doc = append(doc, bson.E{Key: "a", Value: 1})
+			if _, err := target.Collection("orders").InsertOne(t.Context(), bson.D{{Key: "_id", Value: i}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := source.Collection("orders").InsertOne(t.Context(), doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stdout, _, code := capstan(t, "", "verify", "--source-uri", d.URI, "--target-uri", d.URI, "--include", source.Name()+".*",
+		"--rename", source.Name()+"="+target.Name(), "--idle")
+	last, first := strings.LastIndex(stdout, "  missing: "), strings.Index(stdout, "  different: ")
+	if code != exitDifference || strings.Count(stdout, "  missing: ") != 10 || strings.Count(stdout, "  different: ") != 10 || last > first {
+		t.Errorf("code %d:\n%s", code, stdout)
 	}
 }
