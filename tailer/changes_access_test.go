@@ -100,7 +100,11 @@ func TestAReaderOfSecondariesLeavesTheOneThatIsElected(t *testing.T) {
 		}
 		n++
 		insert(n)
-		if rs := events(t, c, 1); key(rs[0]) != n {
+		rs := events(t, c, 1)
+		if n == 1 && key(rs[0]) == 0 {
+			rs = events(t, c, 1) // "latest" on a secondary is that member's: it may not have had the first one yet
+		}
+		if key(rs[0]) != n {
 			t.Fatalf("got %d, want %d", key(rs[0]), n)
 		}
 	}

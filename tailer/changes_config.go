@@ -24,7 +24,7 @@ const (
 // ChangesConfig holds the settings of a Changes. The zero ChangesConfig is valid: it delivers every
 // event that comes after the first Next, and goes on behind an invalidate event.
 type ChangesConfig struct {
-	// Start says where to begin. Latest: what is written after the opening. After: behind Position, which
+	// Start says where to begin. Latest: what is written after the opening (on a secondary: what that member gets after it). After: behind Position, which
 	// holds a resume token (record.TokenOf), or where it has no ID, behind its TS; Marks and Fingerprint
 	// mean nothing here. AtTime: the first event in the second of Time or later. Earliest: as far back as
 	// the oplog goes, for which the user must be able to read local.oplog.rs.
