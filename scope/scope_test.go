@@ -284,3 +284,27 @@ func TestOriginsAreExactlyWhatTargetMaps(t *testing.T) {
 		}
 	})
 }
+
+func TestAWholeDatabaseIsKnownAsOne(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		config Config
+		want   bool
+	}{
+		{Config{Include: []string{"shop"}}, true},
+		{Config{Include: []string{"shop.*", "shop.orders"}}, true},
+		{Config{Include: []string{"shop.orders"}}, false},
+		{Config{Include: []string{"shop.*"}, Exclude: []string{"shop.x"}}, false},
+		{Config{Include: []string{"shop.*", "other.*"}}, false},
+		{Config{Include: []string{"shop*.*"}}, false},
+		{Config{}, false},
+	} {
+		set, err := Compile(c.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := set.Whole(); got != c.want {
+			t.Errorf("%+v: got %v", c.config, got)
+		}
+	}
+}

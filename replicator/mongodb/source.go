@@ -361,7 +361,7 @@ func (s *Source) changesConfig(set *scope.Set, start record.Start) tailer.Change
 	c := s.cfg.Changes
 	c.Start, c.Expanded, c.UntilEnd, c.OnInvalidate = start, true, false, tailer.GoOn
 	c.Progress, c.Pipeline = s.cfg.Progress, nil
-	if set != nil {
+	if set != nil && !set.Whole() {
 		c.Pipeline = []bson.D{{{Key: "$match", Value: set.Match()}}}
 	}
 	return c
