@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -31,7 +32,7 @@ func (t Timestamp) Prev() Timestamp {
 	case t.I > 0:
 		t.I--
 	case t.T > 0:
-		t.T--
+		t.T, t.I = t.T-1, math.MaxUint32
 	}
 	return t
 }

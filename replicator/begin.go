@@ -167,8 +167,8 @@ func (l *Link) plan(ctx context.Context) error {
 		return fmt.Errorf("list the source's collections: %w", err)
 	}
 	seen := clock.Head
-	if before := start.TS.Prev(); before.Compare(seen) > 0 {
-		seen = before
+	if start.TS.Compare(seen) > 0 {
+		seen = start.TS
 	}
 	var list []CollectionState
 	for _, c := range found {

@@ -43,7 +43,7 @@ func (l *Link) follow(ctx context.Context) error {
 		}
 		for len(records) > 0 {
 			n := segment(records, l.cfg.Batch)
-			if err := l.step(ctx, records[:n], q.length()+len(records)-n); err != nil {
+			if err := l.step(ctx, records[:n]); err != nil {
 				return err
 			}
 			records = records[n:]
@@ -72,8 +72,7 @@ func (l *Link) aim(ctx context.Context) (record.Position, error) {
 	l.set1(func() {
 		l.state.Phase, l.state.Caught = phase, record.Position{TS: clock.Head}
 		l.state.WasLive = l.state.WasLive || live
-		l.view.head, l.unsaved = clock.Head, true
-		l.armed = asked
+		l.armed, l.unsaved = asked, true
 	})
 	l.show(phase)
 	return at, l.arrived(ctx)
@@ -104,7 +103,7 @@ func (l *Link) read(ctx context.Context, changes Changes, q *queue) error {
 // applied and everything after it must wait.
 func segment(records []record.Record, limit int) int {
 	for i, r := range records {
-		if r.Kind == record.KindChange && !ofDocument(r.Change.Op) {
+		if r.Kind == record.KindChange && !r.Change.OnDocument() {
 			return max(i, 1)
 		}
 		if i+1 >= limit {
@@ -114,32 +113,22 @@ func segment(records []record.Record, limit int) int {
 	return len(records)
 }
 
-// ofDocument reports whether an event is about one document.
-func ofDocument(op string) bool {
-	switch op {
-	case "insert", "update", "replace", "delete":
-		return true
-	}
-	return false
-}
-
-// step applies one segment and moves the position over it. waiting is how many records wait behind it.
-func (l *Link) step(ctx context.Context, records []record.Record, waiting int) error {
+// step applies one segment and moves the position over it.
+func (l *Link) step(ctx context.Context, records []record.Record) error {
 	wctx, cancel := drained(ctx)
 	defer cancel()
 	l.applying.Lock()
 	defer l.applying.Unlock()
 	last := records[len(records)-1]
-	l.set1(func() { l.view.waiting = int64(waiting + len(records)) })
 	var err error
-	if first := records[0]; first.Kind == record.KindChange && !ofDocument(first.Change.Op) {
+	if first := records[0]; first.Kind == record.KindChange && !first.Change.OnDocument() {
 		if err = l.ddl(wctx, first); err == nil {
 			// A replay of what comes before it would meet another collection: it is behind the checkpoint at once.
-			l.commit(last, waiting)
+			l.commit(last)
 			err = l.save(wctx)
 		}
 	} else if err = l.apply(wctx, records); err == nil {
-		l.commit(last, waiting)
+		l.commit(last)
 	}
 	if err != nil {
 		return err
@@ -149,12 +138,12 @@ func (l *Link) step(ctx context.Context, records []record.Record, waiting int) e
 
 // commit moves the position. I2: it is the one place that does, and everything up to last is applied, a dead letter, or nothing
 // of this route.
-func (l *Link) commit(last record.Record, waiting int) {
+func (l *Link) commit(last record.Record) {
 	l.set1(func() {
 		if last.Position.Compare(l.state.Position) > 0 { // never back
 			l.state.Position, l.unsaved = last.Position, true
 		}
-		l.view.applied, l.view.waiting = l.state.Position, int64(waiting)
+		l.view.applied = l.state.Position
 		l.view.lastError = ""
 	})
 }

@@ -35,7 +35,6 @@ var ErrNotRunning = errors.New("the route is not running")
 
 var (
 	errControl   = errors.New("somebody asked for another phase")
-	errRecopy    = errors.New("the copy begins again")
 	errReached   = errors.New("the end that was asked for is reached")
 	errFinalized = errors.New("finalized")
 )
@@ -196,7 +195,7 @@ func (l *Link) phases(ctx context.Context) error {
 			return context.Cause(ctx)
 		case errors.Is(err, errReached), errors.Is(err, errFinalized):
 			return nil
-		case err == nil, errors.Is(err, errRecopy), errors.Is(cause, errControl):
+		case err == nil, errors.Is(cause, errControl):
 			continue
 		}
 		if err = l.ended(ctx, err); err != nil {
@@ -327,7 +326,7 @@ func (l *Link) repeat(ctx context.Context, do func(context.Context) error) error
 
 // passes reports whether an error may be gone after a while.
 func (l *Link) passes(err error) bool {
-	for _, final := range []error{ErrNotEmpty, ErrOverlap, ErrLoop, ErrFinalized, ErrLetters, ErrTooManyLetters, errReached, errFinalized, errRecopy, errControl} {
+	for _, final := range []error{ErrNotEmpty, ErrOverlap, ErrLoop, ErrFinalized, ErrLetters, ErrTooManyLetters, errReached, errFinalized, errControl} {
 		if errors.Is(err, final) {
 			return false
 		}

@@ -90,10 +90,3 @@ func (q *queue) take(ctx context.Context) ([]record.Record, error) {
 		}
 	}
 }
-
-// length returns how many records wait.
-func (q *queue) length() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.records)
-}

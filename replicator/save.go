@@ -100,7 +100,7 @@ func (l *Link) clock(ctx context.Context) {
 			if c.Head.Compare(l.view.clock.Head) < 0 {
 				c.Head = l.view.clock.Head // another member may know less
 			}
-			l.view.clock, l.view.clockAt = c, at
+			l.view.clock = c
 		})
 		select {
 		case <-ctx.Done():

@@ -26,13 +26,6 @@ func newStreamQueue(maxItems, maxBytes int) *streamQueue {
 	return &streamQueue{maxItems: maxItems, maxBytes: maxBytes, filled: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-func streamSignal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // put adds r, and waits for room until ctx ends.
 func (q *streamQueue) put(ctx context.Context, r record.Record) error {
 	for {
@@ -43,7 +36,7 @@ func (q *streamQueue) put(ctx context.Context, r record.Record) error {
 			first := len(q.items) == 1
 			q.mu.Unlock()
 			if first {
-				streamSignal(q.filled)
+				wake(q.filled)
 			}
 			return nil
 		}
@@ -61,7 +54,7 @@ func (q *streamQueue) end(err error) {
 	q.mu.Lock()
 	q.err = err
 	q.mu.Unlock()
-	streamSignal(q.filled)
+	wake(q.filled)
 }
 
 // take moves what is there to the end of into: at most n records of about size bytes, and at least one if one is there. With
@@ -81,9 +74,9 @@ func (q *streamQueue) take(into []record.Record, n, size int) ([]record.Record, 
 	left := copy(q.items, q.items[k:])
 	clear(q.items[left:]) // what was taken belongs to the taker alone
 	q.items, q.bytes = q.items[:left], q.bytes-bytes
-	streamSignal(q.room)
+	wake(q.room)
 	if left > 0 || q.err != nil {
-		streamSignal(q.filled)
+		wake(q.filled)
 	}
 	return into, nil
 }

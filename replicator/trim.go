@@ -78,28 +78,40 @@ func (l *Link) unused(ctx context.Context, found []Collection) {
 	if len(found) == 0 {
 		l.note("nothing at the source is selected: it has no collection that --include fits and --exclude leaves; what is created later takes part")
 	}
-	c := l.cfg.Scope
-	if len(c.Include)+len(c.Exclude)+len(c.Rename)+len(c.Filters) == 0 {
+	if len(l.set.Unused(names(found))) == 0 {
 		return
 	}
-	wide := scope.Config{}
-	if db := l.set.Database(); db != "" {
-		wide.Include = []string{db}
-	}
-	set, err := scope.Compile(wide)
-	if err != nil {
-		return // it is a constant, or a name that has been compiled
-	}
-	all, err := l.source.Collections(ctx, set)
+	texts, err := Unused(ctx, l.source, l.set)
 	if err != nil {
 		l.log.Debug().Err(err).Msg("the source's collections cannot be listed, so parts of the scope that fit nothing go unnoticed")
-		return
 	}
-	names := make([]record.Namespace, len(all))
-	for i, one := range all {
-		names[i] = one.Name
-	}
-	for _, text := range l.set.Unused(names) {
+	for _, text := range texts {
 		l.note(text + " fits no collection that the source has now: is it misspelt?")
 	}
+}
+
+// Unused returns a text for each part of a scope that fits no collection that the source has: see scope.Set.Unused. It lists the one
+// database that takes part, or all.
+func Unused(ctx context.Context, source Source, set *scope.Set) ([]string, error) {
+	var wide scope.Config
+	if db := set.Database(); db != "" {
+		wide.Include = []string{db}
+	}
+	all, err := scope.Compile(wide)
+	if err != nil {
+		return nil, err
+	}
+	found, err := source.Collections(ctx, all)
+	if err != nil {
+		return nil, fmt.Errorf("list the source's collections: %w", err)
+	}
+	return set.Unused(names(found)), nil
+}
+
+func names(list []Collection) []record.Namespace {
+	out := make([]record.Namespace, len(list))
+	for i, c := range list {
+		out[i] = c.Name
+	}
+	return out
 }

@@ -3,7 +3,6 @@ package replicator
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/seed-12ef14e5/capstan/record"
@@ -18,11 +17,8 @@ type view struct {
 	source, target Identity
 	// Positions: each only grows, until a resync.
 	read, applied, saved record.Position
-	head                 record.Timestamp
 	clock                Clock
-	clockAt              record.Position // where clock.Behind was counted from
 	clockErr             string
-	waiting              int64 // records that were read and are not applied
 	letters              int64
 	recopied             bool // this run has begun the copy again by itself
 	notes                []string
@@ -166,7 +162,6 @@ const rateSpan = 10
 
 // rate counts documents and bytes of the last rateSpan seconds.
 type rate struct {
-	once    sync.Once
 	start   time.Time
 	buckets [rateSpan]struct {
 		second      int64
@@ -176,7 +171,9 @@ type rate struct {
 
 func (r *rate) add(docs, bytes int64) {
 	now := time.Now()
-	r.once.Do(func() { r.start = now })
+	if r.start.IsZero() {
+		r.start = now
+	}
 	s := now.Unix()
 	b := &r.buckets[s%rateSpan]
 	if b.second != s {

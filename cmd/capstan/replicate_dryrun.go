@@ -10,7 +10,6 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/seed-12ef14e5/capstan/internal/config"
-	"github.com/seed-12ef14e5/capstan/record"
 	"github.com/seed-12ef14e5/capstan/replicator"
 	"github.com/seed-12ef14e5/capstan/replicator/mongodb"
 	"github.com/seed-12ef14e5/capstan/scope"
@@ -196,26 +195,14 @@ func sharedWith(r replicator.State, found []replicator.Collection, set *scope.Se
 	return list
 }
 
-// unusedParts names the parts of the scope that fit nothing at the source: a misspelt filter would let through what it was to hold back.
+// unusedParts names the parts of the scope that fit nothing at the source.
 func unusedParts(ctx context.Context, env *environ, src *mongodb.Source, set *scope.Set) (list []mongodb.Finding) {
-	var wide scope.Config
-	if db := set.Database(); db != "" {
-		wide.Include = []string{db}
-	}
-	all, err := scope.Compile(wide)
-	if err != nil {
-		return nil // a name that has been compiled
-	}
-	found, err := src.Collections(ctx, all)
+	texts, err := replicator.Unused(ctx, src, set)
 	if err != nil {
 		env.log.Debug().Err(err).Msg("the source's collections cannot be listed")
 		return nil // the preflight says which rights are missing
 	}
-	names := make([]record.Namespace, len(found))
-	for i, c := range found {
-		names[i] = c.Name
-	}
-	for _, text := range set.Unused(names) {
+	for _, text := range texts {
 		list = append(list, mongodb.Finding{Severity: mongodb.SeverityWarning, Code: "fits-nothing",
 			Text: text + " fits no collection that the source has now", Do: "correct it, if it is misspelt"})
 	}

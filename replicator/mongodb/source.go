@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -387,17 +386,9 @@ func (s *Source) Position(ctx context.Context, set *scope.Set) (record.Position,
 	}
 	// The token is a time and no event: the one behind the newest that the server knew. Events at that time come behind the
 	// token. A read can only wait for what has been, which is the time before: nothing is between the two.
-	at.TS = before(at.TS)
+	at.TS = at.TS.Prev()
 	s.reached(at.TS)
 	return at, nil
-}
-
-// before returns the time before t.
-func before(t record.Timestamp) record.Timestamp {
-	if t.I == 0 {
-		return record.Timestamp{T: t.T - 1, I: math.MaxUint32}
-	}
-	return record.Timestamp{T: t.T, I: t.I - 1}
 }
 
 // Changes implements replicator.Source.
