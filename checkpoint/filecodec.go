@@ -1,13 +1,11 @@
 package checkpoint
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 
+	"github.com/seed-12ef14e5/capstan/internal/lockedfile"
 	"github.com/seed-12ef14e5/capstan/record"
 )
 
@@ -24,10 +22,6 @@ type fileContent struct {
 	Checkpoints json.RawMessage `json:"checkpoints"`
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func sumOf(compact []byte) string { return fmt.Sprintf("%08x", crc32.Checksum(compact, castagnoli)) }
-
 func encodeFile(entries map[string]record.Checkpoint) ([]byte, error) {
 	list := make([]entry, 0, len(entries))
 	for _, cp := range sorted(entries) {
@@ -38,7 +32,7 @@ func encodeFile(entries map[string]record.Checkpoint) ([]byte, error) {
 		return nil, fmt.Errorf("encode checkpoints: %w", err)
 	}
 	b, err := json.MarshalIndent(fileContent{
-		Format: fileFormat, Version: formatVersion, Sum: sumOf(body), Checkpoints: body,
+		Format: fileFormat, Version: formatVersion, Sum: lockedfile.Sum(body), Checkpoints: body,
 	}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode checkpoints: %w", err)
@@ -51,7 +45,7 @@ func decodeFile(b []byte) (map[string]record.Checkpoint, error) {
 		return nil, errors.New("it is empty")
 	}
 	var c fileContent
-	if err := decodeJSON(b, &c); err != nil {
+	if err := lockedfile.Decode(b, &c); err != nil {
 		return nil, err
 	}
 	if c.Format != fileFormat {
@@ -60,15 +54,11 @@ func decodeFile(b []byte) (map[string]record.Checkpoint, error) {
 	if c.Version != formatVersion {
 		return nil, fmt.Errorf("its version is %d and this capstan reads version %d only", c.Version, formatVersion)
 	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, c.Checkpoints); err != nil {
+	if err := lockedfile.Check(c.Checkpoints, c.Sum); err != nil {
 		return nil, err
 	}
-	if sum := sumOf(compact.Bytes()); sum != c.Sum {
-		return nil, fmt.Errorf("its content has the sum %s and not the %q written beside it (was it edited by hand?)", sum, c.Sum)
-	}
 	var list []entry
-	if err := decodeJSON(c.Checkpoints, &list); err != nil {
+	if err := lockedfile.Decode(c.Checkpoints, &list); err != nil {
 		return nil, err
 	}
 	entries := make(map[string]record.Checkpoint, len(list))
@@ -83,20 +73,4 @@ func decodeFile(b []byte) (map[string]record.Checkpoint, error) {
 		entries[e.Name] = cp
 	}
 	return entries, nil
-}
-
-// decodeJSON reads one value and refuses fields that this version does not know and bytes behind it.
-func decodeJSON(b []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-			return fmt.Errorf("it is cut off after %d bytes: %w", len(b), err)
-		}
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("there is more behind its end, at byte %d", d.InputOffset())
-	}
-	return nil
 }

@@ -120,7 +120,7 @@ func TestEntriesThatCannotBeAreNotRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := json.Marshal(fileContent{Format: fileFormat, Version: formatVersion, Sum: sumOf(body), Checkpoints: body})
+		b, err := json.Marshal(fileContent{Format: fileFormat, Version: formatVersion, Sum: lockedfile.Sum(body), Checkpoints: body})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestEntriesThatCannotBeAreNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := json.Marshal(fileContent{Format: fileFormat, Version: formatVersion, Sum: sumOf(body), Checkpoints: body})
+	b, err := json.Marshal(fileContent{Format: fileFormat, Version: formatVersion, Sum: lockedfile.Sum(body), Checkpoints: body})
 	if err != nil {
 		t.Fatal(err)
 	}

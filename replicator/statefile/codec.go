@@ -1,17 +1,15 @@
 package statefile
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"maps"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/seed-12ef14e5/capstan/internal/lockedfile"
 	"github.com/seed-12ef14e5/capstan/replicator"
 	"github.com/seed-12ef14e5/capstan/replicator/stored"
 )
@@ -50,10 +48,6 @@ func (e *CorruptError) Error() string {
 // Unwrap returns what is wrong.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-func sumOf(compact []byte) string {
-	return fmt.Sprintf("%08x", crc32.Checksum(compact, crc32.MakeTable(crc32.Castagnoli)))
-}
-
 func encode(routes map[string]stored.State) ([]byte, error) {
 	list := make([]json.RawMessage, 0, len(routes))
 	for _, name := range slices.Sorted(maps.Keys(routes)) {
@@ -67,7 +61,7 @@ func encode(routes map[string]stored.State) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode routes: %w", err)
 	}
-	b, err := json.MarshalIndent(content{Format: format, Version: version, Sum: sumOf(body), Routes: body}, "", "  ")
+	b, err := json.MarshalIndent(content{Format: format, Version: version, Sum: lockedfile.Sum(body), Routes: body}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode routes: %w", err)
 	}
@@ -84,7 +78,7 @@ func decode(b []byte) (map[string]stored.State, error) {
 		return nil, errors.New("it is empty")
 	}
 	var c content
-	if err := decodeJSON(b, &c); err != nil {
+	if err := lockedfile.Decode(b, &c); err != nil {
 		return nil, err
 	}
 	if c.Format != format {
@@ -93,15 +87,11 @@ func decode(b []byte) (map[string]stored.State, error) {
 	if c.Version != version {
 		return nil, fmt.Errorf("its version is %d and this capstan reads version %d only", c.Version, version)
 	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, c.Routes); err != nil {
+	if err := lockedfile.Check(c.Routes, c.Sum); err != nil {
 		return nil, err
 	}
-	if sum := sumOf(compact.Bytes()); sum != c.Sum {
-		return nil, fmt.Errorf("its content has the sum %s and not the %q written beside it (was it edited by hand?)", sum, c.Sum)
-	}
 	var list []json.RawMessage
-	if err := decodeJSON(c.Routes, &list); err != nil {
+	if err := lockedfile.Decode(c.Routes, &list); err != nil {
 		return nil, err
 	}
 	for i, one := range list {
@@ -131,20 +121,4 @@ func states(routes map[string]stored.State) ([]replicator.State, error) {
 		out = append(out, s)
 	}
 	return out, nil
-}
-
-// decodeJSON reads one value and refuses fields that this version does not know and bytes behind it.
-func decodeJSON(b []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-			return fmt.Errorf("it is cut off after %d bytes: %w", len(b), err)
-		}
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("there is more behind its end, at byte %d", d.InputOffset())
-	}
-	return nil
 }
