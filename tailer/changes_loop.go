@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -179,24 +178,8 @@ func (l *changeLoop) origin() record.Position {
 // session opens a cursor on one member and reads from it until it ends. It reports whether the cursor was
 // opened.
 func (l *changeLoop) session(ctx context.Context) (opened bool, err error) {
-	sctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	l.member.begin(end, l.follows())
-	var watch sync.WaitGroup
-	watch.Go(func() { l.member.watch(sctx) })
-	defer func() {
-		// A command that was cut because the primary moved says "cancelled": the cause says why.
-		if errors.Is(context.Cause(sctx), errMoved) && (errors.Is(err, context.Canceled) || errors.Is(err, errMoved) || mongoerr.Classify(err).Network) {
-			to, _ := l.member.primary.Current()
-			if l.cfg.Hooks.OnMove != nil {
-				l.cfg.Hooks.OnMove(l.member.at(), to)
-			}
-			err = errMoved
-		}
-		l.member.finish()
-		end(nil)
-		watch.Wait()
-	}()
+	sctx, end := l.member.session(ctx, l.follows(), l.cfg.Hooks.OnMove)
+	defer func() { err = end(err) }()
 	client, done, err := l.choose(sctx)
 	if err != nil {
 		return false, err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -191,24 +190,8 @@ func (l *loop) refused(err error) error {
 // session opens one tail on one member and reads from it until it ends. It reports whether the tail
 // was opened.
 func (l *loop) session(ctx context.Context) (opened bool, err error) {
-	sctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	l.member.begin(end, l.follows())
-	var watch sync.WaitGroup
-	watch.Go(func() { l.member.watch(sctx) })
-	defer func() {
-		// A command that was cut because the primary moved says "cancelled": the cause says why.
-		if errors.Is(context.Cause(sctx), errMoved) && (errors.Is(err, context.Canceled) || errors.Is(err, errMoved) || mongoerr.Classify(err).Network) {
-			to, _ := l.member.primary.Current()
-			if l.cfg.Hooks.OnMove != nil {
-				l.cfg.Hooks.OnMove(l.member.at(), to)
-			}
-			err = errMoved
-		}
-		l.member.finish()
-		end(nil)
-		watch.Wait()
-	}()
+	sctx, end := l.member.session(ctx, l.follows(), l.cfg.Hooks.OnMove)
+	defer func() { err = end(err) }()
 	server, err := l.hello(sctx)
 	if err != nil {
 		return false, err // what is known of the deployment stays

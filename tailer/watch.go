@@ -2,9 +2,11 @@ package tailer
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 
+	"github.com/seed-12ef14e5/capstan/internal/mongoerr"
 	"github.com/seed-12ef14e5/capstan/internal/topology"
 	"go.mongodb.org/mongo-driver/v2/event"
 )
@@ -41,6 +43,29 @@ func (m *member) monitor(next *event.CommandMonitor, sent func(string)) *event.C
 		}
 	}
 	return &mon
+}
+
+// session begins one, in which the topology is followed: its context ends when another member takes the writes. end ends it, waits for what
+// follows the topology, and returns why it ended, given its error: a move, of which moved (if not nil) is told, is errMoved.
+func (m *member) session(ctx context.Context, follow bool, moved func(from, to string)) (sctx context.Context, end func(error) error) {
+	sctx, cancel := context.WithCancelCause(ctx)
+	m.begin(cancel, follow)
+	var watch sync.WaitGroup
+	watch.Go(func() { m.watch(sctx) })
+	return sctx, func(err error) error {
+		// A command that was cut because the primary moved says "cancelled": the cause says why.
+		if errors.Is(context.Cause(sctx), errMoved) && (errors.Is(err, context.Canceled) || errors.Is(err, errMoved) || mongoerr.Classify(err).Network) {
+			to, _ := m.primary.Current()
+			if moved != nil {
+				moved(m.at(), to)
+			}
+			err = errMoved
+		}
+		m.finish()
+		cancel(nil)
+		watch.Wait()
+		return err
+	}
 }
 
 // begin starts a session that end can end. follow is what setFollow was told last: already the first
