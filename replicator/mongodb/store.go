@@ -28,8 +28,6 @@ const (
 	RoutesCollection = "routes"
 	// DefaultLease is several times what a running route lets pass between two saves (a second).
 	DefaultLease = 5 * time.Second
-	// looksPerLease is how often a lease is looked at.
-	looksPerLease = 10
 )
 
 // StoreConfig configures a Store. The zero value is valid.
@@ -218,26 +216,13 @@ func (f final) Unwrap() error { return f.error }
 
 // lease returns nil when cur has stood still for the lease, and *replicator.BusyError when it moves.
 func (s *Store) lease(ctx context.Context, c *mongo.Collection, cur stored.State) error {
-	end := time.Now().Add(s.cfg.Lease)
-	tick := time.NewTicker(max(time.Millisecond, s.cfg.Lease/looksPerLease))
-	defer tick.Stop()
-	for time.Now().Before(end) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	return stored.Await(ctx, s.cfg.Lease, cur, changedError{}, func(ctx context.Context) (stored.State, bool, error) {
 		now, err := s.look(ctx, c, cur.Route)
-		switch {
-		case err != nil:
-			return err
-		case now == nil || now.Owner != cur.Owner || now.Clean:
-			return changedError{}
-		case now.Revision != cur.Revision:
-			return &replicator.BusyError{Route: cur.Route, Owner: now.Owner, Updated: now.Updated.UTC()}
+		if err != nil || now == nil {
+			return stored.State{}, false, err
 		}
-	}
-	return nil
+		return *now, true, nil
+	})
 }
 
 // Save stores st if its owner and revision are the stored ones, and returns it with the next revision. A save whose outcome was not

@@ -27,8 +27,6 @@ const (
 	DefaultLease = 5 * time.Second
 	// DefaultLockWait is far more than the one read and the one write for which a process keeps the lock.
 	DefaultLockWait = 10 * time.Second
-	// looksPerLease is how often a lease is looked at.
-	looksPerLease = 10
 )
 
 // Config configures a Store. The zero value is valid.
@@ -144,26 +142,9 @@ func (s *Store) acquire(ctx context.Context, route, owner string, takeOver bool)
 
 // lease returns nil when cur has stood still for the lease, and *replicator.BusyError when it moves.
 func (s *Store) lease(ctx context.Context, cur stored.State) error {
-	end := time.Now().Add(s.cfg.Lease)
-	tick := time.NewTicker(max(time.Millisecond, s.cfg.Lease/looksPerLease))
-	defer tick.Stop()
-	for time.Now().Before(end) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		now, found, err := s.look(ctx, cur.Route)
-		switch {
-		case err != nil:
-			return err
-		case !found || now.Owner != cur.Owner || now.Clean:
-			return errChanged
-		case now.Revision != cur.Revision:
-			return &replicator.BusyError{Route: cur.Route, Owner: now.Owner, Updated: now.Updated.UTC()}
-		}
-	}
-	return nil
+	return stored.Await(ctx, s.cfg.Lease, cur, errChanged, func(ctx context.Context) (stored.State, bool, error) {
+		return s.look(ctx, cur.Route)
+	})
 }
 
 // Save stores st if its owner and revision are the stored ones, and returns it with the next revision. After an error of the file
