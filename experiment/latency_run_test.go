@@ -45,7 +45,8 @@ func TestEveryVariantDeliversAndLooksAsItMust(t *testing.T) {
 		if v.N != count || len(v.Samples) != count || v.Throughput <= 0 || v.ConsumerCPU <= 0 || v.ProducerCPU <= 0 || v.Inserts == 0 || v.Queries == 0 {
 			t.Errorf("%s measured %+v", v.Name, v)
 		}
-		if !(v.P50 > 0 && v.P50 <= v.P99 && v.P99 <= v.P999 && v.P999 <= v.Max && v.StdDevP99 <= v.StdDev) {
+		// Without the longest the deviation may grow, where the short ones are the outliers (a replay's are); the sum of its squares cannot.
+		if !(v.P50 > 0 && v.P50 <= v.P99 && v.P99 <= v.P999 && v.P999 <= v.Max && v.StdDevP99 > 0 && v.StdDevP99 <= 1.01*v.StdDev) {
 			t.Errorf("%s: p50 %g, p99 %g, p99.9 %g, longest %g, deviations %g and %g", v.Name, v.P50, v.P99, v.P999, v.Max, v.StdDevP99, v.StdDev)
 		}
 		if (v.Rate > 0) != (v.BehindMax > 0) {
