@@ -23,10 +23,11 @@ ranges; changes that piled up at the source against an applier with one worker; 
 The folder of --out gets measurements.csv, summary.csv, lag.csv, lag.png, table.md and run.json.
 
 --seeds N makes random runs instead, on two replica sets of three: four writers insert, update, replace, delete, use
-transactions, cut arrays, swap unique values, rename, drop and index, while capstan is killed with -9 in the copy
-and later, and primaries of both sides are killed, frozen, stopped, deposed and cut off. Then all is mended, the
-route catches up, and both sides are compared, twice: by package verify, and by a simple reader of everything. A run
-that is not equal ends with exit code 1; its log, plan and reports are kept in --keep, and --first-seed repeats it.
+transactions, cut arrays, swap unique values, rename, drop and index, while capstan is killed with -9 in the copy,
+while it catches up and later, and primaries of both sides are killed, frozen, stopped, deposed and cut off. Then all
+is mended, the route catches up, and both sides are compared, twice: by package verify, and by a simple reader of
+everything. A run that is not equal ends with exit code 1; its log, plan and reports are kept in --keep, and
+--first-seed repeats it.
 
 Nothing else should run on the machine meanwhile.`
 

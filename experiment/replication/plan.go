@@ -22,7 +22,9 @@ const (
 type Hit struct {
 	// At is when, from the start of capstan; Hold how long the fault stays before it is undone.
 	At, Hold time.Duration
-	Side     Side
+	// Copied: At is from when the route has its copy, which no clock knows beforehand.
+	Copied bool
+	Side   Side
 	// Fault is "kill" of capstan; of a set one of its primary: kill, term, freeze, stepdown, cut, or kill-secondary.
 	Fault string
 }
@@ -30,6 +32,9 @@ type Hit struct {
 // String returns the hit for people.
 func (h Hit) String() string {
 	s := fmt.Sprintf("%s %s at %.2fs", h.Fault, h.Side, h.At.Seconds())
+	if h.Copied {
+		s = fmt.Sprintf("%s %s %.2fs after the copy", h.Fault, h.Side, h.At.Seconds())
+	}
 	if h.Hold > 0 {
 		s += fmt.Sprintf(" for %.1fs", h.Hold.Seconds())
 	}
@@ -39,7 +44,7 @@ func (h Hit) String() string {
 // Plan is what a seed decides of a random run, beside the workload.
 type Plan struct {
 	Seed uint64
-	// Hits are the faults, in the order of time.
+	// Hits are the faults, in the order of time, those after the copy last.
 	Hits []Hit
 	// Rename maps the names of the first database to another, Filter drops documents of one collection.
 	Rename, Filter bool
@@ -52,11 +57,14 @@ func PlanOf(seed uint64, length time.Duration) Plan {
 	moment := func(from, to float64) time.Duration {
 		return time.Duration((from + (to-from)*r.Float64()) * float64(length)).Round(time.Millisecond)
 	}
-	// capstan: the first time early, when it copies, then anywhere.
+	// capstan: when it copies, or at any time, and most often when it catches up with what was written during the copy, or soon after.
 	p.Hits = append(p.Hits, Hit{At: 30*time.Millisecond + time.Duration(r.IntN(700))*time.Millisecond, Side: Capstan, Fault: "kill"})
-	for range r.IntN(3) {
-		// Also behind the end of the workload: a route under load may still be catching up then.
+	for range r.IntN(2) {
 		p.Hits = append(p.Hits, Hit{At: moment(0.15, 1.3), Side: Capstan, Fault: "kill"})
+	}
+	var late []Hit
+	for range []int{0, 1, 1, 2}[r.IntN(4)] {
+		late = append(late, Hit{At: time.Duration(r.IntN(1500)) * time.Millisecond, Copied: true, Side: Capstan, Fault: "kill"})
 	}
 	for _, side := range []Side{Source, Target} {
 		for range r.IntN(3) { // none on either side now and then
@@ -72,6 +80,7 @@ func PlanOf(seed uint64, length time.Duration) Plan {
 		}
 	}
 	slices.SortStableFunc(p.Hits, func(a, b Hit) int { return int(a.At - b.At) })
+	p.Hits = append(p.Hits, late...)
 	return p
 }
 

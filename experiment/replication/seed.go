@@ -17,6 +17,7 @@ import (
 	"github.com/seed-12ef14e5/capstan/experiment/replication/workload"
 	"github.com/seed-12ef14e5/capstan/internal/pace"
 	"github.com/seed-12ef14e5/capstan/record"
+	"github.com/seed-12ef14e5/capstan/replicator"
 	"github.com/seed-12ef14e5/capstan/scope"
 )
 
@@ -168,6 +169,12 @@ func (t *trial) strikes(ctx context.Context, side Side, began time.Time) error {
 		if h.Side != side {
 			continue
 		}
+		if h.Copied {
+			if err := t.copied(ctx); err != nil {
+				return err
+			}
+			began = time.Now()
+		}
 		if err := pace.Sleep(ctx, max(0, h.At-time.Since(began))); err != nil {
 			return err
 		}
@@ -180,6 +187,22 @@ func (t *trial) strikes(ctx context.Context, side Side, began time.Time) error {
 		t.phases[t.phase(ctx)]++ // only this goroutine does
 		t.row.Kills++
 		if err := t.runner.kill(ctx, h.At%300); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyTime bounds the wait for the end of a copy: a fault that waits for it comes in any case, and the row says in which phase.
+const copyTime = 20 * time.Second
+
+// copied returns when the route has its copy.
+func (t *trial) copied(ctx context.Context) error {
+	for end := time.Now().Add(copyTime); time.Now().Before(end); {
+		if phase := t.phase(ctx); phase == string(replicator.PhaseCatchingUp) || phase == string(replicator.PhaseLive) {
+			return nil
+		}
+		if err := pace.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}

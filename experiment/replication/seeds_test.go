@@ -12,7 +12,7 @@ import (
 
 func TestASeedDecidesThePlan(t *testing.T) {
 	t.Parallel()
-	killed := 0
+	killed, late := 0, 0
 	for seed := range uint64(100) {
 		p, q := PlanOf(seed, time.Second), PlanOf(seed, time.Second)
 		for _, side := range []Side{Capstan, Source, Target} {
@@ -23,9 +23,17 @@ func TestASeedDecidesThePlan(t *testing.T) {
 		if p.Text(Capstan) == "-" {
 			t.Errorf("seed %d: capstan is not killed", seed)
 		}
+		for _, h := range p.Hits {
+			if h.Copied && h.Side == Capstan {
+				late++
+			}
+		}
 		if p.Text(Source) != "-" && p.Text(Target) != "-" {
 			killed++
 		}
+	}
+	if late < 60 {
+		t.Errorf("capstan is killed only %d times after its copy", late)
 	}
 	if killed < 30 {
 		t.Errorf("only %d of 100 seeds break both sides", killed)
