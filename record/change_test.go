@@ -184,3 +184,22 @@ func FuzzDecodeChange(f *testing.F) {
 		}
 	})
 }
+
+func TestATokenSaysWhetherItIsThatOfAnEvent(t *testing.T) {
+	for data, want := range map[string]record.TokenKind{
+		tokens[0]: record.TokenOfTime, tokens[1]: record.TokenOfEvent, tokens[4]: record.TokenOfTime,
+		"82692D9E80000000012B0429296E1404":      record.TokenOfTime,
+		"82692d9e80000000012b042c0100296e5a10":  record.TokenOfEvent,
+		"82692D9E8000000001":                    record.TokenUnknown,
+		"82692D9E80000000012B0629296E1404":      record.TokenUnknown, // a version that nobody has seen
+		"82692D9E80000000012B022C0200296E5A100": record.TokenUnknown,
+		"no token":                              record.TokenUnknown,
+	} {
+		if got := record.KindOfToken(positionOf(t, data)); got != want {
+			t.Errorf("%s is of kind %d, want %d", data, got, want)
+		}
+	}
+	if got := record.KindOfToken(record.Position{TS: record.Timestamp{T: 1}}); got != record.TokenUnknown {
+		t.Errorf("a time alone is of kind %d", got)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -81,4 +82,36 @@ func tokenTime(digits []byte) Timestamp {
 		t.T, t.I = t.T<<8|uint32(b[1+i]), t.I<<8|uint32(b[5+i])
 	}
 	return t
+}
+
+// TokenKind says what a resume token stands for.
+type TokenKind uint8
+
+// The kinds of resume tokens.
+const (
+	// TokenUnknown is none that is known.
+	TokenUnknown TokenKind = iota
+	// TokenOfTime stands for no event but for a time: events of that time come behind it.
+	TokenOfTime
+	// TokenOfEvent is that of an event, one of perhaps several of its time.
+	TokenOfEvent
+)
+
+// KindOfToken tells what the resume token in p stands for. The forms are those of versions 1 and 2 of tokens (MongoDB 4.2 to 6.0): behind
+// the time a version and a type, as numbers of a KeyString.
+func KindOfToken(p Position) TokenKind {
+	if p.ID.typ != bson.TypeString {
+		return TokenUnknown
+	}
+	digits := strings.ToLower(p.ID.text())
+	if tokenTime([]byte(digits)).IsZero() {
+		return TokenUnknown
+	}
+	switch rest := digits[2*9:]; {
+	case strings.HasPrefix(rest, "2b0229"), strings.HasPrefix(rest, "2b0429"):
+		return TokenOfTime
+	case strings.HasPrefix(rest, "2b022c0100"), strings.HasPrefix(rest, "2b042c0100"):
+		return TokenOfEvent
+	}
+	return TokenUnknown
 }

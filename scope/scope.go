@@ -258,6 +258,22 @@ func (s *Set) Whole() bool {
 	return slices.ContainsFunc(s.include, func(p pattern) bool { return p.coll == "*" })
 }
 
+// maxNames bounds Names: MongoDB takes regular expressions of up to 32,764 bytes.
+const maxNames = 30_000
+
+// Names returns a regular expression, of RE2 and PCRE, on full names "database.collection" that fits every namespace of the set, and
+// perhaps more; "" where it would fit all, or be too long for a server.
+func (s *Set) Names() string {
+	var all []string
+	for _, p := range s.include {
+		all = append(all, p.regexp())
+	}
+	if re := strings.Join(all, "|"); len(re) <= maxNames {
+		return re
+	}
+	return ""
+}
+
 // Match returns the condition of a $match stage that lets the events of a change stream pass that are about
 // namespaces of the set, by "ns" or, for a rename, by "to", and those that are about no collection.
 func (s *Set) Match() bson.D {

@@ -2,6 +2,7 @@ package scope_test
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -85,6 +86,7 @@ func TestMatchLetsTheEventsOfTheSetPassAndNoOthers(t *testing.T) {
 		}
 	}
 	everything := stream(t, db, from, nil)
+	full := storedNames(t, d.DB(t).Collection("names"), everything)
 	for i, c := range []scope.Config{
 		{},
 		{Include: []string{db.Name()}},
@@ -111,6 +113,7 @@ func TestMatchLetsTheEventsOfTheSetPassAndNoOthers(t *testing.T) {
 			if got := stream(t, db, from, set.Match()); !slices.Equal(got, want) {
 				t.Errorf("%+v: got\n\t%s\nwant\n\t%s", c, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 			}
+			namesFit(t, full, set, everything)
 		})
 	}
 }
@@ -121,4 +124,34 @@ func passes(set *scope.Set, line string) bool {
 	about := set.Matches(record.Namespace{DB: f[1], Coll: f[2]})
 	to := f[3] != "" && set.Matches(record.Namespace{DB: f[3], Coll: f[4]})
 	return f[2] == "" || about || to
+}
+
+// storedNames returns a collection whose _ids are the full names of the collections in events.
+func storedNames(t *testing.T, coll *mongo.Collection, events []string) *mongo.Collection {
+	t.Helper()
+	for _, line := range events {
+		f := strings.Split(line, "|")
+		if _, err := coll.UpdateByID(t.Context(), f[1]+"."+f[2], bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, options.UpdateOne().SetUpsert(true)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return coll
+}
+
+// namesFit checks that Names fits what the set matches, for the server and for Go, and little else.
+func namesFit(t *testing.T, coll *mongo.Collection, set *scope.Set, events []string) {
+	t.Helper()
+	re := set.Names()
+	for _, line := range events {
+		f := strings.Split(line, "|")
+		ns := record.Namespace{DB: f[1], Coll: f[2]}
+		if f[2] == "" || !set.Matches(ns) {
+			continue
+		}
+		n, err := coll.CountDocuments(t.Context(), bson.D{{Key: "$and", Value: bson.A{
+			bson.D{{Key: "_id", Value: ns.String()}}, bson.D{{Key: "_id", Value: bson.Regex{Pattern: re}}}}}})
+		if err != nil || n != 1 || !regexp.MustCompile(re).MatchString(ns.String()) {
+			t.Errorf("%q does not fit %q: %d, %v", ns, re, n, err)
+		}
+	}
 }

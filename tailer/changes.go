@@ -134,7 +134,7 @@ func (c *Changes) run(ctx context.Context) error {
 		client: client, opts: &opts, pref: pref, member: m, lines: ls,
 		direct: c.opts.Direct != nil && *c.opts.Direct,
 		out:    c.pull.batches, free: c.pull.free, start: c.cfg.Start,
-		intern: make(record.Interner), patience: 1, began: c.begins,
+		intern: make(record.Interner), patience: 1, began: c.begins, skimmer: newSkimmer(c.cfg),
 	}
 	l.opened = sync.OnceFunc(func() { close(c.pull.ready) })
 	defer l.disconnect(ctx, client)

@@ -46,6 +46,17 @@ func TestAChangeStreamSaysWhichPrivilegeIsMissing(t *testing.T) {
 			t.Errorf("%q.%q: %v, want %q", c.db, c.coll, err, c.want)
 		}
 	}
+	// Who may not look through the oplog gets the same events.
+	begin := watchOpen(t, d, db.Name(), "", ChangesConfig{}).Start()
+	insertDoc(t, db.Collection("s"), 2)
+	denied, err := NewChanges(as, db.Name(), "s", ChangesConfig{Start: after(begin), skimAll: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := events(t, denied, 1)[0]; key(r) != 2 {
+		t.Errorf("without the oplog came the event of %d", key(r))
+	}
+	_ = denied.Close()
 	wrong := d.Options().SetAuth(options.Credential{Username: "reader", Password: "hunter3", AuthSource: db.Name()})
 	s, err := NewChanges(wrong, db.Name(), "s", ChangesConfig{})
 	if err != nil {

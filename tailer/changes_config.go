@@ -2,6 +2,7 @@ package tailer
 
 import (
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -33,6 +34,11 @@ type ChangesConfig struct {
 	// token or make an event too large. Deletes carry no document, and a document that leaves a filter on
 	// fullDocument gives no event.
 	Pipeline []bson.D
+	// Namespaces, if not "", is a regular expression (of RE2 and PCRE) on full names, "db.coll", that fits every namespace whose events
+	// Pipeline lets pass, by the namespace itself or by that of a rename's other side. A stream that is far behind
+	// looks through the oplog for those in windows, so that its position moves where nothing fits; without it,
+	// for those of what is watched. For this the user must be able to read local.oplog.rs; else the server looks alone.
+	Namespaces string
 	// Expanded asks for the events of create, createIndexes, dropIndexes and modify too, and for the UUID
 	// of the collection in each event (showExpandedEvents).
 	Expanded bool
@@ -65,6 +71,8 @@ type ChangesConfig struct {
 
 	// blow are stages behind Pipeline, for tests that need an event which is too large.
 	blow []bson.D
+	// skimAll looks through the oplog however short it is, for tests; skimNever is its opposite.
+	skimAll, skimNever bool
 }
 
 func (c ChangesConfig) withDefaults() ChangesConfig {
@@ -101,6 +109,9 @@ func (c ChangesConfig) validate() error {
 	if _, ok := record.TokenOf(c.Start.Position); c.Start.Where == record.After && !ok && !c.Start.Position.ID.IsZero() {
 		return fmt.Errorf("tailer: Start.Position %s is that of a message and not of a change stream: "+
 			"begin at its time, %d.%d-", c.Start.Position, c.Start.Position.TS.T, c.Start.Position.TS.I)
+	}
+	if _, err := regexp.Compile(c.Namespaces); err != nil {
+		return fmt.Errorf("tailer: Namespaces: %w", err)
 	}
 	for i, stage := range c.Pipeline {
 		if len(stage) != 1 || stage[0].Key != "$match" {

@@ -44,9 +44,10 @@ type changeLoop struct {
 	replicaSet bool
 	onPrimary  bool             // the member was the primary when the session began
 	end        record.Timestamp // the operation at which UntilEnd stops
-	patience   int              // 1, 2, 4 … while deadlines end every opening or getMore
-	slow       bool             // the last opening or getMore ended by its deadline
-	single     bool             // an event is too large: one at a time, until it is the next one
+	skimmer    skimmer
+	patience   int  // 1, 2, 4 … while deadlines end every opening or getMore
+	slow       bool // the last opening or getMore ended by its deadline
+	single     bool // an event is too large: one at a time, until it is the next one
 	meanSize   int
 	progress   time.Time
 	moved      bool // this session got somewhere
@@ -189,6 +190,17 @@ func (l *changeLoop) session(ctx context.Context) (opened bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	// The server has taken the position: what it would say nothing of for long is looked through in windows first.
+	moved, err := l.skim(ctx, sctx, client)
+	if err != nil || moved {
+		l.closeCursor(ctx, cur)
+	}
+	if err == nil && moved {
+		cur, err = l.open(sctx, client)
+	}
+	if err != nil {
+		return true, err
+	}
 	defer l.closeCursor(ctx, cur)
 	l.logger.Debug().Str("member", l.member.at()).Stringer("after", l.after).Msg("change stream opened")
 	call(l.cfg.Hooks.OnOpen, l.member.at())
@@ -220,10 +232,8 @@ func (l *changeLoop) read(ctx, sctx context.Context, cur *cursor) error {
 		if err := l.advance(cur.token); err != nil {
 			return err
 		}
-		if first && !l.announced {
-			l.announced = true
-			l.began(l.beginning(batch))
-			l.opened()
+		if first {
+			l.announce(l.beginning(batch))
 		}
 		// A batch that is empty with a token at the end: whatever was written before has been looked at.
 		ended := l.cfg.UntilEnd && len(batch) == 0 && l.after.TS.Compare(l.end) >= 0
@@ -241,6 +251,15 @@ func (l *changeLoop) read(ctx, sctx context.Context, cur *cursor) error {
 		case l.promoted():
 			return errPromoted
 		}
+	}
+}
+
+// announce says, once, where the stream began.
+func (l *changeLoop) announce(at record.Position) {
+	if !l.announced {
+		l.announced = true
+		l.began(at)
+		l.opened()
 	}
 }
 

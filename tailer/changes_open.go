@@ -131,34 +131,17 @@ func (l *changeLoop) stage(ctx context.Context, client *mongo.Client) (bson.D, e
 	}
 	at := record.Timestamp{T: uint32(l.start.Time.Unix()), I: 0}
 	switch {
+	case !after.IsZero():
+		at = record.Timestamp{T: after.TS.T, I: after.TS.I + 1} // the server takes the time inclusively
 	case l.start.Where == record.Latest:
 		return d, nil
 	case l.earliest():
 		var err error
-		if at, err = l.oldest(ctx, client); err != nil {
+		if at, err = l.oplogEnd(ctx, client, 1); err != nil {
 			return nil, err
 		}
-	case l.start.Where == record.After:
-		at = record.Timestamp{T: after.TS.T, I: after.TS.I + 1} // the server takes the time inclusively
 	}
 	return append(d, bson.E{Key: "startAtOperationTime", Value: bson.Timestamp(at)}), nil
-}
-
-// oldest returns the time of the oldest entry of the oplog.
-func (l *changeLoop) oldest(ctx context.Context, client *mongo.Client) (record.Timestamp, error) {
-	raw, err := l.command(ctx, client, "local", bson.D{
-		{Key: "find", Value: "oplog.rs"}, {Key: "limit", Value: 1}, {Key: "singleBatch", Value: true},
-		{Key: "sort", Value: bson.D{{Key: "$natural", Value: 1}}},
-		{Key: "projection", Value: bson.D{{Key: "ts", Value: 1}, {Key: "_id", Value: 0}}},
-	})
-	if err != nil {
-		return record.Timestamp{}, fmt.Errorf("find the oldest entry of the oplog: %w", err)
-	}
-	t, i, ok := raw.Lookup("cursor", "firstBatch", "0", "ts").TimestampOK()
-	if !ok {
-		return record.Timestamp{}, errNotYet
-	}
-	return record.Timestamp{T: t, I: i}, nil
 }
 
 // fetch reads one batch, waiting for at most the await. An empty one means that nothing more is there at

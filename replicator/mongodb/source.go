@@ -359,9 +359,9 @@ func timestampAt(doc bson.Raw, path ...string) record.Timestamp {
 func (s *Source) changesConfig(set *scope.Set, start record.Start) tailer.ChangesConfig {
 	c := s.cfg.Changes
 	c.Start, c.Expanded, c.UntilEnd, c.OnInvalidate = start, true, false, tailer.GoOn
-	c.Progress, c.Pipeline = s.cfg.Progress, nil
+	c.Progress, c.Pipeline, c.Namespaces = s.cfg.Progress, nil, ""
 	if set != nil && !set.Whole() {
-		c.Pipeline = []bson.D{{{Key: "$match", Value: set.Match()}}}
+		c.Pipeline, c.Namespaces = []bson.D{{{Key: "$match", Value: set.Match()}}}, set.Names()
 	}
 	return c
 }
