@@ -158,13 +158,12 @@ func (r *FiguresRun) picture(width, height int) plot.Scatter {
 		return l
 	}
 	p50, p99 := series("p50", func(w LagWindow) time.Duration { return w.P50 }), series("p99", func(w LagWindow) time.Duration { return w.P99 })
-	p50.Color, p99.Color = plot.Blue, plot.Red
-	worst := series("", func(w LagWindow) time.Duration { return w.Max })
+	worst := series("slowest of 10 s", func(w LagWindow) time.Duration { return w.Max })
+	p50.Color, p99.Color, worst.Color, worst.Dashed = plot.Blue, plot.Red, plot.Sky, true
 	return plot.Scatter{
 		Title:  fmt.Sprintf("Lag at %d writes a second, from sending to the destination's change stream", r.Settings.LagRate),
-		XLabel: "seconds", YLabel: "lag", Lines: []plot.Line{p50, p99},
-		Series: []plot.Series{{Name: "slowest of 10 s", Color: plot.Sky, Points: worst.Points}},
-		Note:   r.Machine.String(), Width: width, Height: height,
+		XLabel: "seconds", YLabel: "lag", Lines: []plot.Line{worst, p99, p50},
+		Note: r.Machine.String(), Width: width, Height: height,
 	}
 }
 

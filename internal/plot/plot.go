@@ -143,8 +143,8 @@ func (a area) clampY(y float64) float64 { return min(max(y, a.y0), a.y1) }
 func (s Scatter) area() (area, bool) {
 	a := area{x0: math.Inf(1), x1: math.Inf(-1), y0: math.Inf(1), y1: math.Inf(-1), log: !s.LinearY}
 	n := 0
-	for _, series := range s.Series {
-		for _, p := range series.Points {
+	extend := func(points []Point) {
+		for _, p := range points {
 			n++
 			a.x0, a.x1 = min(a.x0, p.X), max(a.x1, p.X)
 			a.y1 = max(a.y1, p.Y)
@@ -152,6 +152,12 @@ func (s Scatter) area() (area, bool) {
 				a.y0 = min(a.y0, p.Y)
 			}
 		}
+	}
+	for _, series := range s.Series {
+		extend(series.Points)
+	}
+	for _, l := range s.Lines {
+		extend(l.Points)
 	}
 	if n == 0 {
 		return a, false
