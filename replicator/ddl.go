@@ -51,6 +51,9 @@ func (l *Link) created(ctx context.Context, ch *record.Change) error {
 	if _, known := l.find(func(o *CollectionState) bool { return o.identity() == c.identity() }); known && !isView {
 		return nil
 	}
+	if other, taken := l.holder(c); taken && other.Seen.Compare(ch.Time) > 0 {
+		return nil // a replay: it went again before the other one got its name, and that one is here already
+	}
 	description := ch.Description
 	if isView {
 		options, note := l.viewOptions(ns, description)
@@ -79,8 +82,24 @@ func (l *Link) created(ctx context.Context, ch *record.Change) error {
 	return nil
 }
 
+// holder returns what else of the route has the name at the destination that c is to have.
+func (l *Link) holder(c CollectionState) (CollectionState, bool) {
+	return l.find(func(o *CollectionState) bool { return o.Target == c.Target && o.identity() != c.identity() })
+}
+
+// unview drops a view whose name c is to have: no event tells that a view was dropped.
+func (l *Link) unview(ctx context.Context, c CollectionState) error {
+	if other, taken := l.holder(c); taken && other.Kind == KindView {
+		return l.forget(ctx, other)
+	}
+	return nil
+}
+
 // vacant makes sure that a collection that is about to be made is none that somebody else has filled.
 func (l *Link) vacant(ctx context.Context, c CollectionState) error {
+	if err := l.unview(ctx, c); err != nil {
+		return err
+	}
 	if err := l.overlap(ctx, map[record.Namespace]record.Namespace{c.Target: c.Source}); err != nil {
 		return err
 	}
@@ -166,6 +185,9 @@ func (l *Link) renamed(ctx context.Context, ch *record.Change) error {
 	}
 	to := l.set.Target(ch.To)
 	if to != c.Target {
+		if err := l.unview(ctx, CollectionState{UUID: c.UUID, Target: to}); err != nil {
+			return err
+		}
 		if other, taken := l.find(func(o *CollectionState) bool { return o.Target == to }); taken {
 			return fmt.Errorf("%s was renamed to %s, which goes to %s, and %s goes there already: resync the route", c.Source, ch.To, to, other.Source)
 		}

@@ -298,24 +298,82 @@ func TestAnOldPositionConverges(t *testing.T) {
 	if err := r.end(); err != nil {
 		t.Fatal(err)
 	}
-	// Back to where it was, with what the destination has now: everything comes again.
-	now, err := store.Acquire(ctx, w.route, "a test", true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now.Position = old.Position
-	if now, err = store.Save(ctx, now); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Release(ctx, now); err != nil {
-		t.Fatal(err)
-	}
+	w.rewind(store, old.Position)
 	r = w.start()
 	r.phase(replicator.PhaseLive)
 	w.equal("a", "c", "created")
 	if got := sorted(w.names(w.dst)); got != "a c created" {
 		t.Errorf("collections %s, want a c created", got)
 	}
+}
+
+// rewind takes a route that does not run back to a position, with what the destination has now: everything comes again.
+func (w *world) rewind(store replicator.Store, to record.Position) {
+	w.Helper()
+	now, err := store.Acquire(w.Context(), w.route, "a test", true)
+	must(w, err)
+	now.Position = to
+	now, err = store.Save(w.Context(), now)
+	must(w, err)
+	must(w, store.Release(w.Context(), now))
+}
+
+// TestNamesThatWereUsedAgainConverge: creations of collections that have gone come again, when others have their names (trap 3.7).
+func TestNamesThatWereUsedAgainConverge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, replicator.Config{})
+	ctx := t.Context()
+	w.insert("a", many(0, 10)...)
+	r := w.start()
+	r.phase(replicator.PhaseLive)
+	must(t, r.end())
+	store := w.open().Store
+	old, err := store.Load(ctx, w.route)
+	must(t, err)
+	r = w.start()
+	drop := func(name string) { w.run(w.src, d("drop", name)) }
+	for i := range 3 {
+		drop("a")
+		w.run(w.src, d("create", "a"))
+		w.insert("a", many(100*i, 100*i+10)...)
+	}
+	w.run(w.src, d("createIndexes", "a", "indexes", bson.A{d("key", d("n", 1), "name", "n")}))
+	w.run(w.src, d("create", "v", "viewOn", "a", "pipeline", bson.A{}))
+	drop("v")
+	w.run(w.src, d("create", "v"))
+	w.insert("v", many(0, 10)...)
+	for range 2 {
+		w.insert("x", many(0, 20)...)
+		w.run(w.src.Client().Database("admin"), d("renameCollection", w.src.Name()+".x", "to", w.src.Name()+".y", "dropTarget", true))
+		w.insert("x", many(50, 60)...)
+		drop("x")
+	}
+	w.run(w.src, d("create", "z", "viewOn", "a", "pipeline", bson.A{}))
+	drop("z")
+	w.insert("zz", many(0, 5)...)
+	w.run(w.src.Client().Database("admin"), d("renameCollection", w.src.Name()+".zz", "to", w.src.Name()+".z"))
+	w.run(w.src, d("create", "x")) // empty: nothing in the destination tells it from one that is to be made
+	w.run(w.src, d("createIndexes", "x", "indexes", bson.A{d("key", d("n", 1), "name", "n")}))
+	all := []string{"a", "v", "x", "y", "z"}
+	same := func() {
+		t.Helper()
+		r.phase(replicator.PhaseLive)
+		w.equal(all...)
+		w.await("the index of x", func() bool { return w.indexed("x", "n") })
+		if got := sorted(w.names(w.dst)); got != "a v x y z" || !w.indexed("a", "n") {
+			t.Errorf("collections %s, want a v x y z; index %t", got, w.indexed("a", "n"))
+		}
+		must(t, r.end())
+	}
+	same()
+	w.rewind(store, old.Position)
+	r = w.start()
+	w.await("it has caught up", func() bool {
+		s := r.Status()
+		return s.LagSeconds != nil && *s.LagSeconds < 1 && s.Phase == replicator.PhaseLive
+	})
+	w.insert("y", d("_id", "last"))
+	same()
 }
 
 // TestASecondProcessIsRefusedAndMayTakeOver: trap 3.29.
