@@ -65,8 +65,8 @@ bench-replicate-quick: build ## the same, much smaller (2 minutes); writes repli
 	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan bench replicate --quick --out replicate-out $(ARGS)
 
 .PHONY: bench-replicate-seeds
-bench-replicate-seeds: build ## 300 random runs with faults; both sides must be equal after each (an hour and a half); writes results/replicate
-	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan bench replicate --seeds 300 --length 2500ms --operations 800 --documents 1500 --out results/replicate $(ARGS)
+bench-replicate-seeds: build ## 300 random runs with faults; both sides must be equal after each (an hour); writes results/replicate
+	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan bench replicate --seeds 300 --lanes 2 --length 2500ms --operations 800 --documents 1500 --out results/replicate $(ARGS)
 
 .PHONY: bench-e2e
 bench-e2e: ## the end-to-end tests at full size, 200,000 events and fifteen kills among them; writes results/e2e

@@ -29,7 +29,7 @@ func TestReplicasAreEqualAfterRandomChangesAndFaults(t *testing.T) {
 		}
 	}
 	kills := 0
-	cfg.Done = func(s *replication.Seed) {
+	cfg.Done = func(s *replication.Seed, _ *replication.SeedsRun) error {
 		var line strings.Builder
 		_ = replication.PrintSeed(&line, s) // a Builder never fails
 		t.Log(strings.TrimSpace(line.String()))
@@ -37,6 +37,7 @@ func TestReplicasAreEqualAfterRandomChangesAndFaults(t *testing.T) {
 		if !s.Equal {
 			t.Errorf("seed %d: capstan bench replicate --seeds 1 --first-seed %d --operations %d --documents %d --length %s repeats it", s.Seed, s.Seed, cfg.Ops, cfg.Documents, cfg.Length)
 		}
+		return nil
 	}
 	if _, err := replication.Seeds(t.Context(), cfg); err != nil {
 		t.Fatal(err)

@@ -87,6 +87,7 @@ func newBenchReplicateCmd(env *environ) *cobra.Command {
 	f.Uint64Var(&b.seeds.First, "first-seed", replication.DefaultFirstSeed, "seed of the first of them")
 	f.StringSliceVar(&b.seeds.Without, "without", nil, "operations that they leave out: "+strings.Join(workload.Kinds(), ", "))
 	f.BoolVar(&b.seeds.NoFaults, "no-faults", false, "break nothing in them")
+	f.IntVar(&b.seeds.Lanes, "lanes", 1, "make so many of them at once, each on servers of its own")
 	f.IntVar(&b.seeds.Ops, "operations", replication.DefaultOps, "operations of each")
 	f.IntVar(&b.seeds.Documents, "documents", replication.DefaultDocuments, "documents of each in the beginning")
 	f.DurationVar(&b.seeds.Length, "length", replication.DefaultLength, "how long the operations of each take where no fault holds them up")
@@ -149,30 +150,27 @@ func runBenchSeeds(ctx context.Context, env *environ, b benchReplicate) error {
 		}
 		cfg.Before = before
 	}
-	var failed error
-	cfg.Done = func(s *replication.Seed) {
+	command := fmt.Sprintf("capstan bench replicate --seeds %d --first-seed %d --operations %d --documents %d --length %s --lanes %d", cfg.Seeds, cfg.First,
+		cfg.Ops, cfg.Documents, cfg.Length, cfg.Lanes)
+	if len(cfg.Without) > 0 {
+		command += " --without " + strings.Join(cfg.Without, ",")
+	}
+	cfg.Done = func(s *replication.Seed, run *replication.SeedsRun) error {
 		if err := replication.PrintSeed(env.stdout, s); err != nil {
-			failed = stdoutErr(err)
+			return stdoutErr(err)
 		}
+		if b.out == "" {
+			return nil
+		}
+		run.Machine.Commit, run.Machine.Command = buildInfo().Commit, command
+		return run.Write(b.out) // after each: nothing is lost, whatever ends it
 	}
 	run, err := replication.Seeds(ctx, cfg)
-	if run == nil {
-		return err
-	}
-	run.Machine.Commit = buildInfo().Commit
-	run.Machine.Command = fmt.Sprintf("capstan bench replicate --seeds %d --first-seed %d --operations %d --documents %d --length %s", cfg.Seeds, cfg.First,
-		cfg.Ops, cfg.Documents, cfg.Length)
-	if len(cfg.Without) > 0 {
-		run.Machine.Command += " --without " + strings.Join(cfg.Without, ",")
-	}
-	if b.out != "" && len(run.Seeds) > 0 {
-		if writeErr := run.Write(b.out); writeErr != nil {
-			return errors.Join(err, writeErr)
-		}
-		env.note("written to %s", b.out)
-	}
-	if err := errors.Join(err, failed); err != nil {
+	if err != nil {
 		return err // an interrupt, too; what was tried before it is printed and written
+	}
+	if b.out != "" {
+		env.note("written to %s", b.out)
 	}
 	return judgeSeeds(run, b.control)
 }

@@ -150,10 +150,11 @@ func (t *trial) disturb(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	watched := make(chan error, 1)
 	go func() { watched <- t.runner.watch(watching) }()
-	var g errgroup.Group
-	g.Go(func() error { return t.load.Run(ctx, t.pair.From) })
+	// A server that does not come back ends all of it: with a member missing, the workload could wait for ever.
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return t.load.Run(gctx, t.pair.From) })
 	for _, side := range []Side{Capstan, Source, Target} {
-		g.Go(func() error { return t.strikes(ctx, side, began) })
+		g.Go(func() error { return t.strikes(gctx, side, began) })
 	}
 	err := g.Wait()
 	stop()

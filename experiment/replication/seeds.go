@@ -52,12 +52,15 @@ type SeedsConfig struct {
 	Patience time.Duration
 	// Before is what an earlier call with the same settings, except the number of runs, has done: its seeds are not run again.
 	Before *SeedsRun
-	// Pair, if not nil, are the servers to use; else there are two of three members, which end with Seeds.
+	// Pair, if not nil, are the servers to use; else there are two sets of three members, which end with Seeds.
 	Pair *Pair
-	// Logger hears of servers and faults. Note says how far it is. Done is called after each run.
+	// Lanes is how many runs are made at once, each lane on servers of its own; 0 means one, and so it is with a Pair.
+	Lanes int
+	// Logger hears of servers and faults. Note says how far it is. Done is called after each run, with all that was done: never twice at
+	// once; an error ends Seeds.
 	Logger zerolog.Logger
 	Note   func(string)
-	Done   func(*Seed)
+	Done   func(*Seed, *SeedsRun) error
 }
 
 // Verify compares the sides of a route and returns what differs, and a report to keep.
@@ -89,14 +92,17 @@ func (c SeedsConfig) withDefaults() SeedsConfig {
 		c.Note = func(string) {}
 	}
 	if c.Done == nil {
-		c.Done = func(*Seed) {}
+		c.Done = func(*Seed, *SeedsRun) error { return nil }
+	}
+	if c.Lanes == 0 || c.Pair != nil {
+		c.Lanes = 1
 	}
 	return c
 }
 
 func (c SeedsConfig) validate() error {
-	if c.Seeds < 0 || c.Ops < 0 || c.Documents < 0 || c.Length < 0 || c.Patience < 0 {
-		return errors.New("fields Seeds, Ops, Documents, Length and Patience must not be negative")
+	if c.Seeds < 0 || c.Ops < 0 || c.Documents < 0 || c.Length < 0 || c.Patience < 0 || c.Lanes < 0 {
+		return errors.New("fields Seeds, Ops, Documents, Length, Patience and Lanes must not be negative")
 	}
 	_, err := workload.New(workload.Config{Without: c.Without})
 	return err
@@ -155,6 +161,8 @@ type SeedsRun struct {
 	Seeds    []Seed               `json:"-"`
 	// Unequal are the seeds of runs that failed.
 	Unequal []uint64 `json:"unequal"`
+	// Broken says which runs were made again on other servers, and why: what mongod did not survive itself.
+	Broken []string `json:"broken,omitempty"`
 }
 
 // SeedsSettings say how the runs were made.
@@ -166,47 +174,6 @@ type SeedsSettings struct {
 	Length    string   `json:"length"`
 	Without   []string `json:"without,omitempty"`
 	NoFaults  bool     `json:"no_faults,omitempty"`
-}
-
-// Seeds makes the runs, one after the other on the same servers, each in databases of its own and with a route of its own. The error says
-// what kept it from going on; a run that fails by its judges is a result and no error. What was done is returned in any case.
-func Seeds(ctx context.Context, cfg SeedsConfig) (run *SeedsRun, err error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
-	run = &SeedsRun{Settings: SeedsSettings{cfg.Seeds, cfg.First, cfg.Ops, cfg.Documents, cfg.Length.String(), cfg.Without, cfg.NoFaults}, Unequal: []uint64{}}
-	run.Machine = experiment.ThisMachine("")
-	done, err := run.resume(cfg.Before)
-	if err != nil {
-		return nil, err
-	}
-	pair := cfg.Pair
-	if pair == nil {
-		cfg.Note("starting two replica sets of three")
-		if pair, err = StartPair(ctx, 3, 0, cfg.Logger); err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, pair.Down(context.WithoutCancel(ctx))) }()
-	}
-	if run.Machine.Mongod, err = version(ctx, pair.From); err != nil {
-		return nil, err
-	}
-	for seed := cfg.First; seed < cfg.First+uint64(cfg.Seeds); seed++ {
-		if done[seed] {
-			continue
-		}
-		s, err := runSeed(ctx, cfg, pair, seed)
-		if err != nil {
-			return run, fmt.Errorf("seed %d: %w", seed, err)
-		}
-		run.Seeds = append(run.Seeds, *s)
-		if !s.Equal {
-			run.Unequal = append(run.Unequal, seed)
-		}
-		cfg.Done(s)
-	}
-	return run, nil
 }
 
 // ErrOtherSettings says that runs cannot be continued, as they were made in another way.
@@ -224,7 +191,7 @@ func (r *SeedsRun) resume(before *SeedsRun) (map[uint64]bool, error) {
 		return nil, ErrOtherSettings
 	}
 	r.Seeds, r.Unequal = before.Seeds, append(r.Unequal, before.Unequal...)
-	r.Earlier = append(before.Earlier, before.Machine)
+	r.Earlier, r.Broken = append(before.Earlier, before.Machine), before.Broken
 	for _, s := range before.Seeds {
 		done[s.Seed] = true
 	}

@@ -51,7 +51,7 @@ func TestTheControlIsFoundUnequal(t *testing.T) {
 	dir := t.TempDir()
 	program := NaiveProgram("env", naiveEnv+"=1", self)
 	run, err := Seeds(t.Context(), SeedsConfig{Seeds: 1, First: 2, Ops: 400, Documents: 900, Length: 2 * time.Second, Program: program, Keep: dir,
-		Patience: 20 * time.Second, Done: func(s *Seed) { t.Logf("%+v", *s) }})
+		Patience: 20 * time.Second, Done: func(s *Seed, _ *SeedsRun) error { t.Logf("%+v", *s); return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
