@@ -10,9 +10,9 @@ package mongotest
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"fmt"
 	"hash/fnv"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
