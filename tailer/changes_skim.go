@@ -94,6 +94,10 @@ func (l *changeLoop) skim(ctx, sctx context.Context, client *mongo.Client) (move
 			to = record.Timestamp{T: w}
 		}
 		passed, found, err := l.look(sctx, client, from, to)
+		if err != nil && sctx.Err() == nil && l.skimmer.window > 1 && !mongoerr.IsUnauthorized(err) {
+			l.skimmer.window = 1 // perhaps it was too much for one look, where little had been before
+			continue
+		}
 		if err != nil {
 			return moved, l.skimFailed(sctx, err)
 		}
