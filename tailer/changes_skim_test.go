@@ -37,14 +37,20 @@ func skimWorkload(t *testing.T, r *rand.Rand, mine, other *mongo.Database) {
 		s, err := mine.Client().StartSession()
 		run(err)
 		defer s.EndSession(ctx)
-		_, err = s.WithTransaction(ctx, func(ctx context.Context) (any, error) {
-			for _, c := range where {
-				if _, err := c.InsertOne(ctx, bson.D{{Key: "a", Value: large[:size]}}); err != nil {
-					return nil, err
+		for range 20 { // a large one has no room in the cache at times
+			_, err = s.WithTransaction(ctx, func(ctx context.Context) (any, error) {
+				for _, c := range where {
+					if _, err := c.InsertOne(ctx, bson.D{{Key: "a", Value: large[:size]}}); err != nil {
+						return nil, err
+					}
 				}
+				return nil, nil
+			})
+			if err == nil {
+				break
 			}
-			return nil, nil
-		})
+			run(pace.Sleep(ctx, time.Second))
+		}
 		run(err)
 	}
 	watched, beside, far := mine.Collection("s"), mine.Collection("beside"), other.Collection("s")
