@@ -152,6 +152,9 @@ func (l *Link) restart(ctx context.Context) error {
 	return l.save(ctx)
 }
 
+// listSlack is how many seconds the member that tells the clock may be behind the one that lists the collections.
+const listSlack = 10
+
 // plan takes the position from which changes are applied after the copy, and then lists what is to be copied.
 func (l *Link) plan(ctx context.Context) error {
 	start, err := l.source.Position(ctx, l.set)
@@ -166,6 +169,12 @@ func (l *Link) plan(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list the source's collections: %w", err)
 	}
+	// A listing is made while collections change: what it shows may be newer than the clock.
+	listed, err := l.source.Clock(ctx, record.Position{})
+	if err != nil {
+		return fmt.Errorf("read the source's clock: %w", err)
+	}
+	listed.Head.T += listSlack
 	seen := clock.Head
 	if start.TS.Compare(seen) > 0 {
 		seen = start.TS
@@ -184,7 +193,7 @@ func (l *Link) plan(ctx context.Context) error {
 	}
 	l.set1(func() {
 		s := &l.state
-		s.Collections, s.Start, s.Position = list, start, start
+		s.Collections, s.Start, s.Position, s.Listed = list, start, start, listed.Head
 		s.Totals.Scanned, s.Totals.Matched, s.Totals.CopiedBytes = 0, 0, 0
 		l.view.read, l.view.applied = start, start
 		l.unsaved = true

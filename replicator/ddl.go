@@ -51,8 +51,8 @@ func (l *Link) created(ctx context.Context, ch *record.Change) error {
 	if _, known := l.find(func(o *CollectionState) bool { return o.identity() == c.identity() }); known && !isView {
 		return nil
 	}
-	if other, taken := l.holder(c); taken && other.Seen.Compare(ch.Time) > 0 {
-		return nil // a replay: it went again before the other one got its name, and that one is here already
+	if other, taken := l.holder(c); taken && l.ahead(other, ch.Time) {
+		return nil // it went again before the other one got its name, and that one is here already
 	}
 	description := ch.Description
 	if isView {
@@ -85,6 +85,14 @@ func (l *Link) created(ctx context.Context, ch *record.Change) error {
 // holder returns what else of the route has the name at the destination that c is to have.
 func (l *Link) holder(c CollectionState) (CollectionState, bool) {
 	return l.find(func(o *CollectionState) bool { return o.Target == c.Target && o.identity() != c.identity() })
+}
+
+// ahead reports whether what the route knows of a collection is newer than a change, or may be: the change comes again, or happened while the
+// collections were listed. Of two that have one name then, the later one is here, and a later change takes the other one's name away.
+func (l *Link) ahead(c CollectionState, change record.Timestamp) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return c.Seen.Compare(change) > 0 || c.Kind != KindView && change.Compare(l.state.Listed) <= 0 // a view may have gone without a change
 }
 
 // unview drops a view whose name c is to have: no event tells that a view was dropped.
@@ -189,6 +197,9 @@ func (l *Link) renamed(ctx context.Context, ch *record.Change) error {
 			return err
 		}
 		if other, taken := l.find(func(o *CollectionState) bool { return o.Target == to }); taken {
+			if l.ahead(other, ch.Time) {
+				return nil
+			}
 			return fmt.Errorf("%s was renamed to %s, which goes to %s, and %s goes there already: resync the route", c.Source, ch.To, to, other.Source)
 		}
 		if err := l.change(ctx, DDL{Op: "rename", Collection: c.Target, To: to, Description: ch.Description, Change: ch}); err != nil {
@@ -224,6 +235,9 @@ func (l *Link) adopt(ctx context.Context, ns record.Namespace, uuid string, at r
 	found[i].Name = ns
 	c := l.entry(found[i], at)
 	if c.Kind == KindTimeseries {
+		return nil
+	}
+	if other, taken := l.holder(c); taken && l.ahead(other, at) {
 		return nil
 	}
 	if err := l.vacant(ctx, c); err != nil {

@@ -56,6 +56,9 @@ type State struct {
 	// Start is the position that was taken before the copy. Position is the checkpoint: everything up to it is applied or a dead
 	// letter. Caught is the position that must be passed before the route counts as live.
 	Start, Position, Caught record.Position
+	// Listed is a time before which the source's collections were listed: changes of them up to it may be in Collections already,
+	// or in part, as a listing is made while they happen.
+	Listed record.Timestamp
 	// Shared is true if other routes may write to the same collections.
 	Shared bool
 	// WasLive is true once the route has been live since its last copy.

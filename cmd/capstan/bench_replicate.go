@@ -83,7 +83,7 @@ func newBenchReplicateCmd(env *environ) *cobra.Command {
 	f.DurationVar(&b.figures.LagDuration, "lag-duration", 0, fmt.Sprintf("how long the lag is measured (default %s)", replication.DefaultLagDuration))
 	f.Uint64Var(&b.figures.Seed, "seed", 1, "seed of the documents")
 	f.IntVar(&b.seeds.Seeds, "seeds", 0, "make this many random runs instead")
-	f.BoolVar(&b.goOn, "continue", false, "leave out the random runs that --out has already, and add to them")
+	f.BoolVar(&b.goOn, "continue", false, "leave out the random runs that --out has already, unless they were not equal, and add to them")
 	f.Uint64Var(&b.seeds.First, "first-seed", replication.DefaultFirstSeed, "seed of the first of them")
 	f.StringSliceVar(&b.seeds.Without, "without", nil, "operations that they leave out: "+strings.Join(workload.Kinds(), ", "))
 	f.BoolVar(&b.seeds.NoFaults, "no-faults", false, "break nothing in them")

@@ -153,7 +153,7 @@ func TestRandomRunsAreContinuedOnlyAsTheyWereBegun(t *testing.T) {
 	before := &SeedsRun{Settings: SeedsSettings{Seeds: 2, First: 1, Ops: 5}, Seeds: []Seed{{Seed: 1, Equal: true}, {Seed: 2}}, Unequal: []uint64{2}}
 	r := &SeedsRun{Settings: SeedsSettings{Seeds: 9, First: 1, Ops: 5}}
 	done, err := r.resume(before)
-	if err != nil || !done[1] || !done[2] || done[3] || len(r.Seeds) != 2 || len(r.Unequal) != 1 || len(r.Earlier) != 1 {
+	if err != nil || !done[1] || done[2] || done[3] || len(r.Seeds) != 1 || len(r.Unequal) != 0 || len(r.Again) != 1 || len(r.Earlier) != 1 {
 		t.Errorf("got %v, %+v, %v", done, r, err)
 	}
 	other := &SeedsRun{Settings: SeedsSettings{Seeds: 9, First: 1, Ops: 6}}

@@ -50,7 +50,7 @@ type SeedsConfig struct {
 	Keep string
 	// Patience: see DefaultPatience.
 	Patience time.Duration
-	// Before is what an earlier call with the same settings, except the number of runs, has done: its seeds are not run again.
+	// Before is what an earlier call with the same settings, except the number of runs, has done: its seeds are not run again, unless they were not equal.
 	Before *SeedsRun
 	// Pair, if not nil, are the servers to use; else there are two sets of three members, which end with Seeds.
 	Pair *Pair
@@ -161,6 +161,8 @@ type SeedsRun struct {
 	Seeds    []Seed               `json:"-"`
 	// Unequal are the seeds of runs that failed.
 	Unequal []uint64 `json:"unequal"`
+	// Again are the seeds that were not equal in an earlier call, and were made again.
+	Again []uint64 `json:"again,omitempty"`
 	// Broken says which runs were made again on other servers, and why: what mongod did not survive itself.
 	Broken []string `json:"broken,omitempty"`
 }
@@ -179,7 +181,7 @@ type SeedsSettings struct {
 // ErrOtherSettings says that runs cannot be continued, as they were made in another way.
 var ErrOtherSettings = errors.New("the earlier runs were made with other settings (seeds, operations, documents, length, faults): give the same, or another folder")
 
-// resume takes over what an earlier call has done, and returns its seeds.
+// resume takes over what an earlier call has done, and returns the seeds that were equal.
 func (r *SeedsRun) resume(before *SeedsRun) (map[uint64]bool, error) {
 	done := make(map[uint64]bool)
 	if before == nil {
@@ -190,10 +192,13 @@ func (r *SeedsRun) resume(before *SeedsRun) (map[uint64]bool, error) {
 	if !reflect.DeepEqual(was, r.Settings) {
 		return nil, ErrOtherSettings
 	}
-	r.Seeds, r.Unequal = before.Seeds, append(r.Unequal, before.Unequal...)
+	r.Again = append(before.Again, before.Unequal...)
 	r.Earlier, r.Broken = append(before.Earlier, before.Machine), before.Broken
 	for _, s := range before.Seeds {
-		done[s.Seed] = true
+		if s.Equal {
+			done[s.Seed] = true
+			r.Seeds = append(r.Seeds, s)
+		}
 	}
 	return done, nil
 }

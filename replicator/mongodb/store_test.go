@@ -58,6 +58,7 @@ func full(t testing.TB, st replicator.State) replicator.State {
 	st.Target = replicator.Identity{SetName: "rt", SetID: "id2", Version: "6.0.6"}
 	st.Phase, st.Paused, st.Reason = replicator.PhaseCatchingUp, true, "why"
 	st.Start, st.Position, st.Caught, st.Resync, st.Copies = pos, pos, pos, true, 3
+	st.Listed = pos.TS
 	st.Was, st.Shared, st.WasLive = replicator.PhaseLive, true, true
 	var ranges []replicator.Range
 	for _, doc := range fidelity.Documents() {

@@ -35,6 +35,7 @@ type State struct {
 	Was         string           `bson:"was"`
 	WasLive     bool             `bson:"was_live"`
 	Shared      bool             `bson:"shared"`
+	Listed      bson.Timestamp   `bson:"listed,omitempty"` // a server fills an empty one
 	Start       string           `bson:"start"`
 	Position    string           `bson:"position"`
 	Caught      string           `bson:"caught"`
@@ -112,7 +113,7 @@ func Of(s replicator.State) State {
 	out := State{
 		Route: s.Route, Version: Version, Owner: s.Owner, Revision: s.Revision, Clean: s.Clean, Fingerprint: s.Fingerprint,
 		Source: identityForm(s.Source), Target: identityForm(s.Target), Phase: string(s.Phase), Paused: s.Paused, Reason: Shorten(s.Reason),
-		Was: string(s.Was), WasLive: s.WasLive, Shared: s.Shared,
+		Was: string(s.Was), WasLive: s.WasLive, Shared: s.Shared, Listed: bson.Timestamp(s.Listed),
 		Start: s.Start.String(), Position: s.Position.String(), Caught: s.Caught.String(), Resync: s.Resync, Copies: s.Copies,
 		Sessions: s.Sessions, Totals: totalsForm(s.Totals), Updated: s.Updated.UTC(),
 	}
@@ -149,7 +150,7 @@ func (s State) Replicator() (replicator.State, error) {
 		Route: s.Route, Owner: s.Owner, Revision: s.Revision, Clean: s.Clean, Fingerprint: s.Fingerprint,
 		Source: replicator.Identity(s.Source), Target: replicator.Identity(s.Target), Phase: replicator.Phase(s.Phase), Paused: s.Paused, Reason: s.Reason,
 		Resync: s.Resync, Copies: s.Copies, Sessions: s.Sessions, Totals: replicator.Totals(s.Totals), Updated: s.Updated.UTC(),
-		Was: replicator.Phase(s.Was), WasLive: s.WasLive, Shared: s.Shared,
+		Was: replicator.Phase(s.Was), WasLive: s.WasLive, Shared: s.Shared, Listed: record.Timestamp(s.Listed),
 	}
 	for _, p := range []struct {
 		name, text string
