@@ -51,7 +51,7 @@ func (l *Link) created(ctx context.Context, ch *record.Change) error {
 	if _, known := l.find(func(o *CollectionState) bool { return o.identity() == c.identity() }); known && !isView {
 		return nil
 	}
-	if other, taken := l.holder(c); taken && l.ahead(other, ch.Time) {
+	if other, taken := l.holder(c); taken && l.ahead(other, ns, ch.Time) {
 		return nil // it went again before the other one got its name, and that one is here already
 	}
 	description := ch.Description
@@ -87,9 +87,13 @@ func (l *Link) holder(c CollectionState) (CollectionState, bool) {
 	return l.find(func(o *CollectionState) bool { return o.Target == c.Target && o.identity() != c.identity() })
 }
 
-// ahead reports whether what the route knows of a collection is newer than a change, or may be: the change comes again, or happened while the
-// collections were listed. Of two that have one name then, the later one is here, and a later change takes the other one's name away.
-func (l *Link) ahead(c CollectionState, change record.Timestamp) bool {
+// ahead reports whether c has a name that another collection got by a change, and what the route knows of c is newer than the change, or may be:
+// the change comes again, or happened while the collections were listed. Of two that had one name, the later one is here then, and another
+// change takes the name from the other one. Where two names meet at the destination, which is for a person to mend, c has another name.
+func (l *Link) ahead(c CollectionState, name record.Namespace, change record.Timestamp) bool {
+	if c.Source != name {
+		return false
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return c.Seen.Compare(change) > 0 || c.Kind != KindView && change.Compare(l.state.Listed) <= 0 // a view may have gone without a change
@@ -197,7 +201,7 @@ func (l *Link) renamed(ctx context.Context, ch *record.Change) error {
 			return err
 		}
 		if other, taken := l.find(func(o *CollectionState) bool { return o.Target == to }); taken {
-			if l.ahead(other, ch.Time) {
+			if l.ahead(other, ch.To, ch.Time) {
 				return nil
 			}
 			return fmt.Errorf("%s was renamed to %s, which goes to %s, and %s goes there already: resync the route", c.Source, ch.To, to, other.Source)
@@ -237,7 +241,7 @@ func (l *Link) adopt(ctx context.Context, ns record.Namespace, uuid string, at r
 	if c.Kind == KindTimeseries {
 		return nil
 	}
-	if other, taken := l.holder(c); taken && l.ahead(other, at) {
+	if other, taken := l.holder(c); taken && l.ahead(other, ns, at) {
 		return nil
 	}
 	if err := l.vacant(ctx, c); err != nil {
