@@ -163,8 +163,13 @@ func (l *Link) forget(ctx context.Context, c CollectionState) error {
 	l.set1(func() {
 		l.state.Collections = slices.DeleteFunc(l.state.Collections, func(o CollectionState) bool { return o.identity() == c.identity() })
 		l.release(c.Target)
+		l.unsaved = true
 	})
-	return l.readdress(ctx, c.Source, nil)
+	if err := l.readdress(ctx, c.Source, nil); err != nil {
+		return err
+	}
+	// If this comes again, it must not drop what has got the name meanwhile.
+	return l.save(ctx)
 }
 
 // renamed follows a rename: within the route, out of it, or into it.
@@ -172,6 +177,12 @@ func (l *Link) renamed(ctx context.Context, ch *record.Change) error {
 	c, known := l.collectionOf(ch.UUID)
 	if known && ch.Time.Compare(c.Seen) <= 0 {
 		return nil
+	}
+	if known {
+		// If this comes again, what comes before it must not: that would be written to the old name, which the destination has not any more.
+		if err := l.save(ctx); err != nil {
+			return err
+		}
 	}
 	// What it replaced is gone, wherever it goes itself.
 	if replaced, ok := l.collectionOf(uuidOf(ch.Description, "dropTarget")); ok && replaced.UUID != ch.UUID {

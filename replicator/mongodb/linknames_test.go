@@ -2,8 +2,11 @@ package mongodb_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -147,4 +150,100 @@ func TestNamesThatChangeWhileTheyAreListedConverge(t *testing.T) {
 	}
 	stop()
 	must(t, <-ended)
+}
+
+// crashTarget is a destination for a process that ends after the destination has renamed a collection, and before it has stored that.
+type crashTarget struct {
+	*mongodb.Target
+	gone chan struct{}
+}
+
+var errCrashed = errors.New("this process has ended")
+
+func (c *crashTarget) Change(ctx context.Context, change replicator.DDL, hold bool) ([]replicator.Held, []string, error) {
+	if ended(c.gone) {
+		return nil, nil, errCrashed
+	}
+	held, notes, err := c.Target.Change(ctx, change, hold)
+	if change.Op == "rename" && err == nil {
+		close(c.gone)
+		return nil, nil, errCrashed
+	}
+	return held, notes, err
+}
+
+// crashStore stores nothing from then on.
+type crashStore struct {
+	replicator.Store
+	gone chan struct{}
+}
+
+func (c *crashStore) Save(ctx context.Context, s replicator.State) (replicator.State, error) {
+	if ended(c.gone) {
+		return s, errCrashed
+	}
+	return c.Store.Save(ctx, s)
+}
+
+func (c *crashStore) Release(ctx context.Context, s replicator.State) error {
+	if ended(c.gone) {
+		return errCrashed
+	}
+	return c.Store.Release(ctx, s)
+}
+
+func ended(gone chan struct{}) bool {
+	select {
+	case <-gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// TestARenameThatWasNotStoredComesAgain: the changes before it, which are not stored either, do not go to the old name, and what it replaced is
+// not dropped again, as that would be the renamed one.
+func TestARenameThatWasNotStoredComesAgain(t *testing.T) {
+	t.Parallel()
+	for _, over := range []bool{false, true} {
+		t.Run(fmt.Sprint("over ", over), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, replicator.Config{})
+			w.cfg.SaveEvery = time.Hour // what is stored is stored because of a change of a collection
+			w.insert("a", many(0, 10)...)
+			if over {
+				w.insert("b", many(50, 60)...)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			source, err := mongodb.NewSource(w.set.Options(), mongodb.SourceConfig{})
+			must(t, err)
+			defer func() { must(t, source.Close(context.WithoutCancel(ctx))) }()
+			target, err := mongodb.NewTarget(w.to.Options(), mongodb.TargetConfig{})
+			must(t, err)
+			defer func() { must(t, target.Close(context.WithoutCancel(ctx))) }()
+			store, err := mongodb.NewStore(target, mongodb.StoreConfig{Lease: 3 * time.Second})
+			must(t, err)
+			gone := make(chan struct{})
+			link, err := replicator.New(w.route, source, &crashTarget{target, gone}, &crashStore{store, gone}, mongodb.NewLetters(target), w.cfg)
+			must(t, err)
+			result := make(chan error, 1)
+			go func() { result <- link.Run(ctx) }()
+			w.await("live", func() bool { return link.Status().Phase == replicator.PhaseLive })
+			w.insert("a", many(100, 110)...)
+			w.await("the insert is there", func() bool { return w.difference("a", nil) == "" })
+			w.run(w.src.Client().Database("admin"), d("renameCollection", w.src.Name()+".a", "to", w.src.Name()+".b", "dropTarget", over))
+			w.await("the rename", func() bool { return ended(gone) })
+			stop()
+			<-result
+			w.cfg.SaveEvery = 100 * time.Millisecond
+			r := w.start()
+			r.phase(replicator.PhaseLive)
+			w.insert("b", d("_id", "last"))
+			w.equal("b")
+			if got := sorted(w.names(w.dst)); got != "b" {
+				t.Errorf("collections %s, want b", got)
+			}
+		})
+	}
 }

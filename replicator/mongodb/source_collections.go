@@ -114,7 +114,8 @@ func (s *Source) describe(ctx context.Context, c *replicator.Collection, at reco
 		return nil
 	}
 	ns := c.Name
-	docs, err := s.all(ctx, ns.DB, ns.String(), bson.D{{Key: "listIndexes", Value: ns.Coll}, {Key: "readConcern", Value: concern("local", at)}})
+	docs, err := s.all(ctx, ns.DB, ns.String(), bson.D{{Key: "listIndexes", Value: ns.Coll}, {Key: "includeBuildUUIDs", Value: true},
+		{Key: "readConcern", Value: concern("local", at)}})
 	if mongoerr.IsNotFound(err) {
 		*c = replicator.Collection{}
 		return nil
@@ -122,7 +123,12 @@ func (s *Source) describe(ctx context.Context, c *replicator.Collection, at reco
 	if err != nil {
 		return needs(err, "list the indexes of "+ns.String(), "read on the database "+ns.DB)
 	}
-	c.Indexes = docs
+	for _, spec := range docs {
+		// One that is being built may be given up, of which no change tells; the change that it is there tells of it else.
+		if _, none := spec.LookupErr("buildUUID"); none != nil {
+			c.Indexes = append(c.Indexes, spec)
+		}
+	}
 	if c.Kind == replicator.KindTimeseries { // its documents are in a collection of the server's
 		return nil
 	}

@@ -118,6 +118,37 @@ func TestCollectionsAreDescribedWithKindOptionsAndIndexes(t *testing.T) {
 	}
 }
 
+// TestAnIndexThatIsBeingBuiltIsNotThereYet: it may be given up, and no change would tell; when it is there, one does.
+func TestAnIndexThatIsBeingBuiltIsNotThereYet(t *testing.T) {
+	t.Parallel()
+	dep := mongotest.Own(t, localcluster.Config{Members: 1, Set: "building", ExtraArgs: []string{"--setParameter", "enableTestCommands=1"}})
+	db := dep.DB(t)
+	fill(t, db.Collection("c"), 100, 10)
+	s := newSource(t, dep.Options(), mongodb.SourceConfig{})
+	admin := db.Client().Database("admin")
+	command(t, admin, d("configureFailPoint", "hangAfterStartingIndexBuild", "mode", "alwaysOn"))
+	built := make(chan error, 1)
+	go func() {
+		_, err := db.Collection("c").Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: bson.D{{Key: "k", Value: 1}}})
+		built <- err
+	}()
+	eventually(t, "the build has begun", func() bool {
+		var r struct {
+			Cursor struct{ FirstBatch []bson.Raw }
+		}
+		must(t, db.RunCommand(t.Context(), d("listIndexes", "c")).Decode(&r))
+		return len(r.Cursor.FirstBatch) == 2
+	})
+	if n := len(describe(t, s, db.Collection("c")).Indexes); n != 1 {
+		t.Errorf("%d indexes while one of two is being built", n)
+	}
+	command(t, admin, d("configureFailPoint", "hangAfterStartingIndexBuild", "mode", "off"))
+	must(t, <-built)
+	if n := len(describe(t, s, db.Collection("c")).Indexes); n != 2 {
+		t.Errorf("%d indexes, want 2", n)
+	}
+}
+
 func TestWhatIsBehindAPositionComesAndWhatWasBeforeIsRead(t *testing.T) {
 	t.Parallel()
 	d, db := database(t)
