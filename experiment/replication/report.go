@@ -271,7 +271,21 @@ func (r *SeedsRun) SeedsTable() string {
 	fmt.Fprintf(&b, "| %d | %d | %d | %d | %d | %d / %d / %d | %d | %d |\n", len(r.Seeds), len(r.Seeds)-len(r.Unequal), ops, documents, kills,
 		phases["copying"]+phases["starting"], phases["catching-up"], phases["live"], source, target)
 	m := r.Machine
-	fmt.Fprintf(&b, "\nMade by `%s` at commit %s, %s.\n\n%s.\n", m.Command, cmp.Or(m.Commit, "unknown"), m.Time, m)
+	fmt.Fprintf(&b, "\nMade by `%s` at commit %s, %s", m.Command, cmp.Or(m.Commit, "unknown"), m.Time)
+	if len(r.Earlier) > 0 {
+		b.WriteString(", which went on where calls at these commits had ended:")
+		for i, e := range r.Earlier {
+			if i > 0 {
+				b.WriteString(",")
+			}
+			fmt.Fprintf(&b, " %s", cmp.Or(e.Commit, "unknown"))
+		}
+	}
+	b.WriteString(".")
+	if len(r.Again) > 0 {
+		fmt.Fprintf(&b, " Seeds %s were not equal at first; they were made again.", strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Again), " ", ", "), "[]"))
+	}
+	fmt.Fprintf(&b, "\n\n%s.\n", m)
 	return b.String()
 }
 
