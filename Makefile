@@ -57,7 +57,7 @@ bench-failover-quick: build ## two trials of every fault, and one of the main on
 	@scripts/bench-failover --trials 1 --profile default --lanes 4 --fault kill,stepdown,freeze,blackhole,link-down --out failover-out/default $(ARGS)
 
 .PHONY: bench-replicate
-bench-replicate: build ## copy, live changes, lag and verify against naive programs (an hour); writes results/replicate
+bench-replicate: build ## copy, live changes, lag and verify against naive programs (twenty minutes); writes results/replicate
 	@CAPSTAN_MONGOD="$$(scripts/get-mongod)" && export CAPSTAN_MONGOD && exec bin/capstan bench replicate --out results/replicate $(ARGS)
 
 .PHONY: bench-replicate-quick

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -44,6 +45,31 @@ func TestReplicasAreEqualAfterRandomChangesAndFaults(t *testing.T) {
 	}
 	if kills < cfg.Seeds {
 		t.Errorf("capstan was killed %d times in %d runs", kills, cfg.Seeds)
+	}
+}
+
+// The benchmark in small: two rounds, as one leaves something behind that the next one meets.
+func TestTheReplicationBenchmarkRunsInRounds(t *testing.T) {
+	t.Parallel()
+	mongotest.Mongod(t)
+	bin, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	cmd := exec.CommandContext(within(t), bin, "bench", "replicate", "--rounds", "2", "--small", "2000", "--large", "500", "--inserts", "500", "--updates", "500",
+		"--only", "copy-small,copy-large,live-inserts,live-updates,verify", "--out", out)
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, b)
+	}
+	b, err := os.ReadFile(filepath.Join(out, "measurements.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\ncopy-small,capstan,2,2000,", "\ncopy-large,naive-4,2,500,", "\nlive-inserts,naive-replace,2,", "\nlive-updates,naive-set,2,", "\nverify,capstan,"} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("no line %q in\n%s", want, b)
+		}
 	}
 }
 
