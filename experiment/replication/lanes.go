@@ -60,7 +60,11 @@ func (l *lanes) lane(ctx context.Context) (err error) {
 		if pair, err = l.servers(ctx); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, pair.Down(context.WithoutCancel(ctx))) }()
+		defer func() {
+			if pair != nil { // no other servers could be had
+				err = errors.Join(err, pair.Down(context.WithoutCancel(ctx)))
+			}
+		}()
 	}
 	mongod, err := version(ctx, pair.From)
 	if err != nil {
