@@ -51,7 +51,7 @@ func (l *Link) created(ctx context.Context, ch *record.Change) error {
 	if _, known := l.find(func(o *CollectionState) bool { return o.identity() == c.identity() }); known && !isView {
 		return nil
 	}
-	if other, taken := l.holder(c); taken && l.ahead(other, ns, ch.Time) {
+	if l.overtaken(c, ch.Time) {
 		return nil // it went again before the other one got its name, and that one is here already
 	}
 	description := ch.Description
@@ -87,16 +87,17 @@ func (l *Link) holder(c CollectionState) (CollectionState, bool) {
 	return l.find(func(o *CollectionState) bool { return o.Target == c.Target && o.identity() != c.identity() })
 }
 
-// ahead reports whether c has a name that another collection got by a change, and what the route knows of c is newer than the change, or may be:
-// the change comes again, or happened while the collections were listed. Of two that had one name, the later one is here then, and another
-// change takes the name from the other one. Where two names meet at the destination, which is for a person to mend, c has another name.
-func (l *Link) ahead(c CollectionState, name record.Namespace, change record.Timestamp) bool {
-	if c.Source != name {
+// overtaken reports whether another collection has the names that c got by a change, and what the route knows of that one is newer than the
+// change, or may be: the change comes again, or happened while the collections were listed. Of two that had one name, the later one is here
+// then, and another change takes the name from c. Where two names of the source meet at the destination, it is for a person to mend.
+func (l *Link) overtaken(c CollectionState, change record.Timestamp) bool {
+	other, taken := l.holder(c)
+	if !taken || other.Source != c.Source {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return c.Seen.Compare(change) > 0 || c.Kind != KindView && change.Compare(l.state.Listed) <= 0 // a view may have gone without a change
+	return other.Seen.Compare(change) > 0 || other.Kind != KindView && change.Compare(l.state.Listed) <= 0 // a view may have gone without a change
 }
 
 // unview drops a view whose name c is to have: no event tells that a view was dropped.
@@ -128,7 +129,7 @@ func (l *Link) vacant(ctx context.Context, c CollectionState) error {
 	if len(there) == 0 || there[0].Documents == 0 || c.Kind == KindView {
 		return nil
 	}
-	if other, ours := l.find(func(o *CollectionState) bool { return o.Target == c.Target }); ours {
+	if other, ours := l.holder(c); ours {
 		// Two collections of the source under one name of the destination: the older one's drop or rename was not reported.
 		return fmt.Errorf("%s goes to %s, which %s goes to already", c.Source, c.Target, other.Source)
 	}
@@ -208,13 +209,14 @@ func (l *Link) renamed(ctx context.Context, ch *record.Change) error {
 	}
 	to := l.set.Target(ch.To)
 	if to != c.Target {
-		if err := l.unview(ctx, CollectionState{UUID: c.UUID, Target: to}); err != nil {
+		moved := CollectionState{UUID: c.UUID, Source: ch.To, Target: to}
+		if err := l.unview(ctx, moved); err != nil {
 			return err
 		}
-		if other, taken := l.find(func(o *CollectionState) bool { return o.Target == to }); taken {
-			if l.ahead(other, ch.To, ch.Time) {
-				return nil
-			}
+		if l.overtaken(moved, ch.Time) {
+			return nil
+		}
+		if other, taken := l.holder(moved); taken {
 			return fmt.Errorf("%s was renamed to %s, which goes to %s, and %s goes there already: resync the route", c.Source, ch.To, to, other.Source)
 		}
 		if err := l.change(ctx, DDL{Op: "rename", Collection: c.Target, To: to, Description: ch.Description, Change: ch}); err != nil {
@@ -252,7 +254,7 @@ func (l *Link) adopt(ctx context.Context, ns record.Namespace, uuid string, at r
 	if c.Kind == KindTimeseries {
 		return nil
 	}
-	if other, taken := l.holder(c); taken && l.ahead(other, ns, at) {
+	if l.overtaken(c, at) {
 		return nil
 	}
 	if err := l.vacant(ctx, c); err != nil {

@@ -85,6 +85,20 @@ func TestNamesThatWereUsedAgainConverge(t *testing.T) {
 	same()
 }
 
+// parts are what a route is made of, for a test that puts something of its own between them.
+func (w *world) parts() (*mongodb.Source, *mongodb.Target, *mongodb.Store) {
+	w.Helper()
+	source, err := mongodb.NewSource(w.set.Options(), mongodb.SourceConfig{})
+	must(w, err)
+	w.Cleanup(func() { must(w, source.Close(context.Background())) })
+	target, err := mongodb.NewTarget(w.to.Options(), mongodb.TargetConfig{})
+	must(w, err)
+	w.Cleanup(func() { must(w, target.Close(context.Background())) })
+	store, err := mongodb.NewStore(target, mongodb.StoreConfig{Lease: 3 * time.Second})
+	must(w, err)
+	return source, target, store
+}
+
 // restless is a source in which something happens just before its collections are listed for the first time.
 type restless struct {
 	*mongodb.Source
@@ -109,14 +123,7 @@ func TestNamesThatChangeWhileTheyAreListedConverge(t *testing.T) {
 	rename := func(from, to string) {
 		w.run(admin, d("renameCollection", w.src.Name()+"."+from, "to", w.src.Name()+"."+to))
 	}
-	source, err := mongodb.NewSource(w.set.Options(), mongodb.SourceConfig{})
-	must(t, err)
-	defer func() { must(t, source.Close(context.WithoutCancel(ctx))) }()
-	target, err := mongodb.NewTarget(w.to.Options(), mongodb.TargetConfig{})
-	must(t, err)
-	defer func() { must(t, target.Close(context.WithoutCancel(ctx))) }()
-	store, err := mongodb.NewStore(target, mongodb.StoreConfig{})
-	must(t, err)
+	source, target, store := w.parts()
 	busy := &restless{Source: source, happen: func() {
 		rename("a", "x") // there and back, and another one gets the name between
 		rename("x", "a")
@@ -216,14 +223,7 @@ func TestARenameThatWasNotStoredComesAgain(t *testing.T) {
 			}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			source, err := mongodb.NewSource(w.set.Options(), mongodb.SourceConfig{})
-			must(t, err)
-			defer func() { must(t, source.Close(context.WithoutCancel(ctx))) }()
-			target, err := mongodb.NewTarget(w.to.Options(), mongodb.TargetConfig{})
-			must(t, err)
-			defer func() { must(t, target.Close(context.WithoutCancel(ctx))) }()
-			store, err := mongodb.NewStore(target, mongodb.StoreConfig{Lease: 3 * time.Second})
-			must(t, err)
+			source, target, store := w.parts()
 			gone := make(chan struct{})
 			link, err := replicator.New(w.route, source, &crashTarget{target, gone}, &crashStore{store, gone}, mongodb.NewLetters(target), w.cfg)
 			must(t, err)
